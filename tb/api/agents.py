@@ -183,12 +183,9 @@ class AgentTools:
     def explain(self, wish: _OfExplain) -> object:
         """Where the cycles of a run went."""
         from ..compare.explained import explained_all
+        from ..results.named import chosen
 
-        runs = self._named(wish.run, wish.chip)
-        if wish.workload is not None:
-            from ..results.named import one
-
-            runs = (one(runs, wish.workload),)
+        runs = chosen(self._named(wish.run, wish.chip), wish.workload)
         pairs, unexplained = explained_all(runs, None, False, 5, False, lambda what: None, None)
         whole: Any = {"path", "spread"}
         return {

@@ -22,6 +22,9 @@ class ExplainRequest:
 
     run: RunName
     workload: Annotated[str | None, typer.Option(metavar="NAME", help="Only this workload of the run.")] = None
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only what this scheduler made, of a run of several.")
+    ] = None
     layer: Annotated[str | None, typer.Option(metavar="NAME", help="Only this layer of a network.")] = None
     operation: Annotated[
         int | None,
@@ -44,6 +47,7 @@ class ExplainRequest:
     epilog=examples(
         "meshloom explain latest",
         "meshloom explain latest --workload resnet8 --layer conv3_1_1",
+        "meshloom explain latest --scheduler loop_order",
         "meshloom explain conv1.json",
         "meshloom explain latest --op 527 --json - | jq '.workloads[0].path'",
     )
@@ -64,14 +68,14 @@ def explain(request: ExplainRequest) -> None:
     from ..report.progress import Working
     from ..results.energy import load as load_energy
     from ..results.explanation import Explanations
-    from ..results.named import one
+    from ..results.named import chosen, one
     from ..runs.planned import find
 
     check_places(request.json)
-    runs = find(request.run, saved_chip(request.chip, request.set))
+    runs = chosen(find(request.run, saved_chip(request.chip, request.set)), request.workload, request.scheduler)
     part = request.layer is not None or request.operation is not None
-    if request.workload is not None or part:
-        runs = (one(runs, request.workload),)
+    if part:
+        runs = (one(runs, None),)
     unexplained: dict[str, str] = {}
     if part:
         with Working(console(stderr=True), f"explaining {runs[0].row.workload}"):

@@ -23,6 +23,9 @@ app = typer.Typer()
 def report(
     run: RunName,
     workload: Annotated[str | None, typer.Option(metavar="NAME", help="Only this workload of the run.")] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only what this scheduler made, of a run of several.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="PATH", help="Write a page (one HTML file, which fetches nothing).")
     ] = None,
@@ -52,16 +55,15 @@ def report(
     from ..report.progress import Working
     from ..report.trace import save_trace
     from ..results.energy import load as load_energy
-    from ..results.named import one
+    from ..results.named import chosen
     from ..runs.planned import find
 
     check_places(out, trace)
-    there = find(run, saved_chip(chip, set))
-    chosen = there if workload is None else (one(there, workload),)
+    some = chosen(find(run, saved_chip(chip, set)), workload, scheduler)
     screen = console()
     table = None if energy is None else load_energy(energy)
     with Working(console(stderr=True), "explaining") as work:
-        runs, failed = explained_all(chosen, table, None, area=area, on_progress=work.say, clock_mhz=clock)
+        runs, failed = explained_all(some, table, None, area=area, on_progress=work.say, clock_mhz=clock)
     for name, why in failed.items():
         screen.print(f"{name}: {why}", style="yellow", markup=False, soft_wrap=True)
     if trace is not None:

@@ -38,7 +38,9 @@ _UNITS = 12
 def print_overview(explanations: Explanations, to: Console) -> None:
     """Prints a line for each workload of a run: its cycles, how many of them are ideal, and what takes most of the
     others; then why the rest is not explained."""
-    table = dense("workloads", ("workload",), ("cycles", "useful", "most of the rest", "RTL - model"))
+    by = {each.scheduler for each in explanations.workloads}
+    names = ("workload", "scheduler") if len(by) > 1 else ("workload",)
+    table = dense("workloads", names, ("cycles", "useful", "most of the rest", "RTL - model"))
     for each in explanations.workloads:
         falls = each.waterfall
         lost = Counter({cause: cycles for cause, cycles in falls.total.items() if cause != "useful"})
@@ -46,7 +48,8 @@ def print_overview(explanations: Explanations, to: Console) -> None:
             f"{cause} {share_of(cycles, falls.cycles * falls.pes)}" for cause, cycles in lost.most_common(3)
         )
         off = f"{each.spread.end_lag:+,}" if each.spread.instructions else "-"
-        table.add_row(each.workload, f"{falls.cycles:,}", percent(100 * falls.ideal_share, 1), most, off)
+        own = (each.workload, each.scheduler)[: len(names)]
+        table.add_row(*own, f"{falls.cycles:,}", percent(100 * falls.ideal_share, 1), most, off)
     show(table, to)
     for workload, why in explanations.unexplained.items():
         to.print(f"{workload}: {why}", style="yellow", markup=False, soft_wrap=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -117,12 +117,43 @@ def _named_run(row: Row, file: Path) -> NamedRun:
     return NamedRun(row, None, row.artefacts)
 
 
-def one(answers: Sequence[NamedRun], workload: str | None) -> NamedRun:
-    """The workload of a run with that name, or its only one. Raises RunNameError that lists those there are."""
-    fitting = [each for each in answers if workload is None or each.row.workload == workload]
-    if len(fitting) == 1 or (fitting and workload is not None):
-        return fitting[0]
-    there = ", ".join(dict.fromkeys(each.row.workload for each in answers))
-    if fitting:
-        raise RunNameError(f"the run has {len(fitting)} workloads; name one with --workload: {there}")
-    raise RunNameError(f"the run has no workload {workload!r}; it has {there}")
+def chosen(answers: Sequence[NamedRun], workload: str | None, scheduler: str | None = None) -> tuple[NamedRun, ...]:
+    """The rows of a run that are of that workload and by that scheduler, with or without its options (None: any).
+    Raises RunNameError that lists those there are."""
+    some = tuple(each for each in answers if workload is None or each.row.workload == workload)
+    if not some:
+        raise RunNameError(
+            f"the run has no workload {workload!r}; it has {_listed(each.row.workload for each in answers)}"
+        )
+    own = tuple(each for each in some if scheduler is None or scheduler in _schedulers(each.row))
+    if not own:
+        there = _listed(_schedulers(each.row)[0] for each in some)
+        raise RunNameError(f"the run has nothing by scheduler {scheduler!r}; it has {there}")
+    return own
+
+
+def one(answers: Sequence[NamedRun], workload: str | None, scheduler: str | None = None) -> NamedRun:
+    """The only one of these rows; of several samples the first. Raises RunNameError that lists what would choose."""
+    fitting = chosen(answers, workload, scheduler)
+    workloads, by = (dict.fromkeys(some) for some in zip(*map(_names, fitting), strict=True))
+    if len(workloads) > 1:
+        raise RunNameError(f"the run has {len(workloads)} workloads; name one with --workload: {', '.join(workloads)}")
+    if len(by) > 1:
+        raise RunNameError(
+            f"the run has {len(fitting)} rows of {fitting[0].row.workload}; name one with --scheduler: {', '.join(by)}"
+        )
+    return fitting[0]
+
+
+def _names(each: NamedRun) -> tuple[str, str]:
+    return each.row.workload, _schedulers(each.row)[0]
+
+
+def _schedulers(row: Row) -> tuple[str, ...]:
+    """The names of a row's scheduler: with its options, and without."""
+    whole = row.settings.scheduler if row.settings else ""
+    return tuple(filter(None, (whole, row.scheduler))) or ("",)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(names))

@@ -6,9 +6,11 @@ import json
 import re
 import shutil
 from collections import Counter
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from meshloom.hw.spec.config import ChipConfig, load
@@ -19,9 +21,10 @@ from meshloom.tb.compare.causes import Activity, Causes
 from meshloom.tb.compare.critical import costly_waits
 from meshloom.tb.compare.explained import ExplainError, explained
 from meshloom.tb.compare.finished import FinishedRun, finished_run
+from meshloom.tb.report.explained import print_overview
 from meshloom.tb.results.artefacts import load as load_artefacts
 from meshloom.tb.results.explanation import Explanation, Explanations, Waterfall
-from meshloom.tb.results.named import RunNameError, find, one
+from meshloom.tb.results.named import NamedRun, RunNameError, chosen, find, one
 
 from ..tiers import slow_but
 from .kept_runs import as_predicted, keep, keep_network, results_file
@@ -292,13 +295,44 @@ def test_runs_are_found_by_file_folder_and_name(layer: Path, tmp_path: Path, mon
         assert [each.folder for each in find(name)] == [layer, layer]
     assert one(find(str(layer)), None).folder == layer
     assert one(find(str(layer.parent)), SHAPES[0]).folder == layer
-    with pytest.raises(RunNameError, match="has 2 workloads; name one with --workload: conv:9x7"):
-        one(find("latest"), None)
     with pytest.raises(RunNameError, match=r"no workload 'x'; it has conv:9x7"):
         one(find("latest"), "x")
     for name, why in (("nothing", "there is no such run"), (str(tmp_path), r"has no artefacts\.json")):
         with pytest.raises(RunNameError, match=why):
             find(name)
+
+
+def test_rows_of_a_run_are_chosen_by_workload_and_scheduler(layer: Path) -> None:
+    row = load_artefacts(layer).row
+    shape = SHAPES[0]
+    fast, slow = (row.model_copy(update={"scheduler": name, "settings": None}) for name in ("fast", "slow"))
+    other = NamedRun(slow.model_copy(update={"workload": "gemm:1x1x1"}), layer)
+    of_shape = NamedRun(fast, layer), NamedRun(slow, layer)
+    every = (*of_shape, other)
+    assert chosen(every, None) == every
+    assert chosen(every, shape) == of_shape
+    assert chosen(every, None, "slow") == every[1:]
+    assert one(every, shape, "slow") == every[1]
+    with pytest.raises(
+        RunNameError, match=r"the run has 2 workloads; name one with --workload: conv:9x7.*, gemm:1x1x1"
+    ):
+        one(every, None)
+    with pytest.raises(RunNameError, match=r"has 2 rows of conv:9x7.*; name one with --scheduler: fast, slow"):
+        one(every, shape)
+    with pytest.raises(RunNameError, match="the run has nothing by scheduler 'quick'; it has fast, slow"):
+        one(every, None, "quick")
+
+
+def test_a_scheduler_of_a_run_is_explained(layer: Path, tmp_path: Path) -> None:
+    rows = results_file(tmp_path / "rows.json", layer, artefacts=str(layer))
+    assert invoke(rows, "--scheduler", "loop_order").exit_code == 0
+    assert "nothing by scheduler 'nobody'; it has loop_order" in invoke(rows, "--scheduler", "nobody").output
+    why = explained(run_of(layer))
+    for some, named in (((why, why), False), ((why, why.model_copy(update={"scheduler": "other"})), True)):
+        print_overview(
+            Explanations(workloads=some, unexplained={}), screen := Console(record=True, width=200, file=StringIO())
+        )
+        assert ("scheduler" in screen.export_text()) == named
 
 
 def test_runs_without_artefacts_are_named_with_the_mend(layer: Path, tmp_path: Path) -> None:
