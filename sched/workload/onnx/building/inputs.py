@@ -122,8 +122,13 @@ def _check_type(model: CheckedModel, value: ValueInfoProto) -> None:
     from onnx import TensorProto
 
     kind = TensorProto.DataType.Name(value.type.tensor_type.elem_type)
+    if kind == "BOOL":
+        raise OnnxError(
+            f"{model.name}: input {value.name!r} is BOOL, and what a chip computes has no truth values; export the "
+            "model with it as a constant, or as a mask of floating point that is added or multiplied"
+        )
     readers = {node.op_type for node in model.nodes if value.name in node.input}
-    if "FLOAT" in kind or kind == "DOUBLE" or (kind != "BOOL" and readers <= _OF_INTEGERS):
+    if "FLOAT" in kind or kind == "DOUBLE" or readers <= _OF_INTEGERS:
         return
     raise OnnxError(f"{model.name}: input {value.name!r} is {kind}; only models of floating point are quantised")
 
