@@ -89,15 +89,15 @@ def _values(shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
             return ()
 
 
-def read_samples(path: Path, inputs: Sequence[Declared]) -> list[dict[str, NDArray[Any]]]:
+def read_samples(path: Path, inputs: Sequence[Declared], unused: Sequence[str] = ()) -> list[dict[str, NDArray[Any]]]:
     """The arrays of a file by input, for each sample that it holds.
 
     An .npz file has an array for each input, by its name or (as `numpy.savez` calls those without one) in order; an
     .npy file is for a network with one input. Arrays hold one sample, with or without the batch of 1, or several, along
     an axis in front or instead of the batch. They have the input's type, or another one that holds the same numbers.
-    Raises InputError.
+    Arrays of `unused` names are left alone. Raises InputError.
     """
-    samples = {each.name: _samples(path, array, each) for each, array in _by_input(path, inputs)}
+    samples = {each.name: _samples(path, array, each) for each, array in _by_input(path, inputs, unused)}
     counts = {name: len(some) for name, some in samples.items()}
     if len(set(counts.values())) > 1:
         each = ", ".join(f"{count} of {name}" for name, count in counts.items())
@@ -137,7 +137,7 @@ def _reason(error: BaseException) -> str:
     return text[:200] or type(error).__name__
 
 
-def _by_input(path: Path, inputs: Sequence[Declared]) -> list[tuple[Declared, NDArray[Any]]]:
+def _by_input(path: Path, inputs: Sequence[Declared], unused: Sequence[str]) -> list[tuple[Declared, NDArray[Any]]]:
     names = ", ".join(each.name for each in inputs)
     if path.suffix != ".npz":
         if len(inputs) > 1:
@@ -146,7 +146,7 @@ def _by_input(path: Path, inputs: Sequence[Declared]) -> list[tuple[Declared, ND
                 "with an array for each, by name (numpy.savez)"
             )
         return [(inputs[0], load_array(path))]
-    arrays = load_archive(path)
+    arrays = {name: array for name, array in load_archive(path).items() if name not in unused}
     if set(arrays) == {f"arr_{index}" for index in range(len(inputs))}:
         return [(each, arrays[f"arr_{index}"]) for index, each in enumerate(inputs)]
     if len(arrays) == len(inputs) == 1:

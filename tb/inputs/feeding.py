@@ -56,7 +56,7 @@ def fed_numbers(source: NetworkSource, file: OnnxFile, quantisation: Quantised, 
     values = {value.name: value for value in quantisation.graph.inputs}
     feeds: list[Feed] = []
     files = source.inputs or source.calibration[:1]
-    cases = [(path.name, read_numbers(path, start.inputs, start.real)) for path in files] or [
+    cases = [(path.name, read_numbers(path, start.inputs, start.real, file.unused)) for path in files] or [
         ("an example", examples(file.model))
     ]
     for title, numbers in cases:

@@ -16,8 +16,11 @@ from .pictures import InputError
 _MASKS = ("mask",)
 
 
-def read_numbers(path: Path, inputs: Sequence[str], real: Container[str] = ()) -> dict[str, NDArray[Any]]:
-    """An array [1, tokens] for each of a model's `inputs`, by name; one of any shape for those in `real` numbers.
+def read_numbers(
+    path: Path, inputs: Sequence[str], real: Container[str] = (), unused: Container[str] = ()
+) -> dict[str, NDArray[Any]]:
+    """An array [1, tokens] for each of a model's `inputs`, by name; one of any shape for those in `real` numbers. Those
+    of `unused` names are left alone.
 
     An .npz file has them by name; an .npy file is the first one, masks are 1 then and everything else (kinds of
     sentences) 0. Raises InputError.
@@ -28,6 +31,7 @@ def read_numbers(path: Path, inputs: Sequence[str], real: Container[str] = ()) -
             raise InputError(f"{path}: is one array; the model's inputs are {', '.join(inputs)}: give an .npz file")
         first = arrays[inputs[0]]
         arrays |= {name: np.full_like(first, any(part in name for part in _MASKS)) for name in inputs[1:]}
+    arrays = {name: array for name, array in arrays.items() if name not in unused}
     if sorted(arrays) != sorted(inputs):
         raise InputError(
             f"{path}: has arrays {', '.join(arrays) or 'none'}; the model's inputs are {', '.join(inputs)}"

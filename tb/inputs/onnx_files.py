@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, eq=False)
 class OnnxFile:
     """The model in the file `name`, and its inputs as the file declares them. `drawn`: whether weights were drawn, with
-    `seed`; `notes`: what is to be said of that."""
+    `seed`; `notes`: what is to be said of the file; `unused`: inputs that it declares and does not use."""
 
     name: str
     model: ModelProto
@@ -30,6 +30,7 @@ class OnnxFile:
     drawn: bool
     seed: int
     notes: tuple[str, ...]
+    unused: tuple[str, ...] = ()
 
     def samples(self, files: Sequence[Path]) -> list[Sample]:
         """All samples of files, whose names say how weights were drawn if they were; a drawn one if there are no files.
@@ -38,7 +39,7 @@ class OnnxFile:
             return [
                 self.noise(f"input and weights of seed {self.seed}" if self.drawn else f"input of seed {self.seed}")
             ]
-        samples = samples_of(files, self.inputs)
+        samples = samples_of(files, self.inputs, self.unused)
         if not self.drawn:
             return samples
         return [replace(each, name=f"{each.name}, weights of seed {self.seed}") for each in samples]
@@ -74,20 +75,20 @@ def opened(name: str, bind: Mapping[str, int], seed: int = 0, files: Sequence[Pa
     """The file of that name. Sizes that it leaves open are those that `bind` says, or those of the first of `files`.
     Raises OnnxError."""
     from meshloom.sched.workload.onnx.dequantising.wide import without_wide_pairs
-    from meshloom.sched.workload.onnx.load import bound, load_model
+    from meshloom.sched.workload.onnx.load import bound, load_model, without_unused
     from meshloom.sched.workload.onnx.missing_weights import lacks_numbers, with_weights
     from meshloom.sched.workload.onnx.start import looks_up
 
-    raw = bound(load_model(name), {}, bind, name)
+    raw, unused = without_unused(bound(load_model(name), {}, bind, name))
     inputs = declared(raw, Path(name).stem)
     drawn = any(map(lacks_numbers, raw.graph.initializer))
     model, notes = with_weights(raw, name, seed)
     model, wide = without_wide_pairs(model)
-    notes = (*notes, *wide)
+    notes = (*notes, *wide, *(f"Input {each} is not used." for each in unused))
     if files and not all(all(each.shape) for each in inputs) and not looks_up(model):
-        first = samples_of(files[:1], inputs)[0]
+        first = samples_of(files[:1], inputs, unused)[0]
         shapes = {each: array.shape for each, array in first.arrays.items()}
         if first.pixels is not None:
             shapes = {each.name: first.pixels.shape for each in inputs[:1]}
         raw, model = (bound(each, shapes, {}, name) for each in (raw, model))
-    return OnnxFile(name, model, declared(raw, Path(name).stem), drawn, seed, notes)
+    return OnnxFile(name, model, declared(raw, Path(name).stem), drawn, seed, notes, unused)

@@ -35,8 +35,9 @@ class Sample:
     own: bool = False
 
 
-def samples_of(files: Iterable[Path], inputs: Sequence[Declared]) -> list[Sample]:
-    """All samples of files of pictures and arrays. Raises WorkloadError for a file that does not fit."""
+def samples_of(files: Iterable[Path], inputs: Sequence[Declared], unused: Sequence[str] = ()) -> list[Sample]:
+    """All samples of files of pictures and arrays, which may have arrays of `unused` names, too. Raises WorkloadError
+    for a file that does not fit."""
     samples: list[Sample] = []
     for path in files:
         if path.suffix not in SUFFIXES:
@@ -44,7 +45,7 @@ def samples_of(files: Iterable[Path], inputs: Sequence[Declared]) -> list[Sample
                 raise one_picture(inputs[0].network, [each.name for each in inputs])
             samples.append(Sample(path.name, path, pixels=read_pixels(path)))
             continue
-        some = read_samples(path, inputs)
+        some = read_samples(path, inputs, unused)
         for index, arrays in enumerate(some):
             own = any(each.type == np.float32 and arrays[each.name].dtype == np.int8 for each in inputs)
             samples.append(Sample(path.name if len(some) == 1 else f"{path.name}[{index}]", path, arrays, own=own))

@@ -228,7 +228,7 @@ def _quantised(source: NetworkSource, file: OnnxFile, on_step: OnStep) -> Quanti
     how["progress"] = on_way
     if looks_up(in_real_numbers(model, source.name)[0]):
         names = [value.name for value in model.graph.input]
-        numbers = [read_numbers(path, names, real_inputs(model)) for path in files]
+        numbers = [read_numbers(path, names, real_inputs(model), file.unused) for path in files]
         return quantise_with_report(model, numbers or [examples(model)], name=name, **how)
     samples = file.samples(files)
     shown = [sample.pixels for sample in samples if sample.pixels is not None]

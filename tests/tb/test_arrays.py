@@ -15,6 +15,7 @@ from meshloom.sched.workload.onnx.runtime import run, session
 from meshloom.tb.inputs import arrays
 from meshloom.tb.inputs.arrays import Declared, InputError, declared, read_samples
 from meshloom.tb.inputs.golden.graph import golden_values
+from meshloom.tb.inputs.numbers import read_numbers
 from meshloom.tb.inputs.sources import NetworkSource, load, ready
 from meshloom.tb.report.answers import outputs
 
@@ -139,6 +140,12 @@ def test_archives_by_name_and_in_order(tmp_path: Path) -> None:
         assert [each["y"].tolist() for each in result] == [[row] for row in y.tolist()]
     np.savez(tmp_path / "single.npz", whatever=x)
     assert len(read_samples(tmp_path / "single.npz", inputs[:1])) == 4
+
+
+def test_arrays_of_unused_inputs_are_left_alone(tmp_path: Path) -> None:
+    np.savez(tmp_path / "all.npz", x=np.ones((1, 2), np.int64), more=np.ones(3))
+    (sample,) = read_samples(tmp_path / "all.npz", one(np.float32, 1, 2), ["more"])
+    assert list(sample) == list(read_numbers(tmp_path / "all.npz", ["x"], ["more"])) == ["x"]
 
 
 def test_archives_that_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper
 from PIL import Image
 
 from meshloom.hw.spec.config import load as load_chip
@@ -31,6 +31,7 @@ from meshloom.tb.inputs.sources import (
     Feed,
     NetworkSource,
     check_files,
+    described,
     feeds,
     is_network,
     load,
@@ -252,6 +253,19 @@ def test_a_model_runs_without_files(tmp_path: Path) -> None:
     assert not np.array_equal(different, x)
     name = graph.outputs[0]
     assert decibels(feed.floats[name], golden_values(graph, feed.arrays)[name] * graph.value(name).step) > 20
+
+
+def test_an_input_that_nothing_uses_is_no_error(tmp_path: Path) -> None:
+    """Exporters leave some; nodes that only they feed go with them."""
+    path = float_file(tmp_path)
+    model = onnx.load(path)
+    model.graph.input.append(helper.make_tensor_value_info("more", TensorProto.BOOL, (1, 5)))
+    model.graph.node.append(helper.make_node("Not", ["more"], ["less"]))
+    onnx.save(model, path)
+    graph, (feed,) = ready(NetworkSource(str(path)))
+    assert len(graph.inputs) == len(feed.arrays) == 1
+    assert "Input more is not used." in graph.notes
+    assert "Input more is not used." in described(path, {})
 
 
 def test_a_model_of_bytes_runs_without_files(tmp_path: Path) -> None:

@@ -279,6 +279,29 @@ def _fix_batch(name: str, value: ValueInfoProto) -> None:
         )
 
 
+def without_unused(model: ModelProto) -> tuple[ModelProto, tuple[str, ...]]:
+    """A model without the inputs that no result depends on, and their names; itself if it has none, or no others."""
+    import onnx
+
+    initializers = {item.name for item in model.graph.initializer}
+    inputs = [value.name for value in model.graph.input if value.name not in initializers]
+    needed = {value.name for value in model.graph.output}
+    nodes: list[NodeProto] = []
+    for node in reversed(model.graph.node):
+        if needed.intersection(node.output):
+            needed.update(reads(node))
+            nodes.append(node)
+    unused = tuple(name for name in inputs if name not in needed)
+    if len(unused) in (0, len(inputs)):
+        return model, ()
+    rest = onnx.ModelProto()
+    rest.CopyFrom(model)
+    del rest.graph.input[:], rest.graph.node[:]
+    rest.graph.input.extend(value for value in model.graph.input if value.name not in unused)
+    rest.graph.node.extend(nodes[::-1])
+    return rest, unused
+
+
 def bound(model: ModelProto, sizes: Mapping[str, Sequence[int]], names: Mapping[str, int], name: str) -> ModelProto:
     """A copy of a model whose inputs have sizes that are not fixed in it, or a batch, or the same model if there is
     nothing to bind.
