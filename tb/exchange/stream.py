@@ -181,6 +181,8 @@ def _mapping(layer: StreamLayer, tiles: Sequence[StreamTile], sizes: Mapping[Dim
     outside: list[Factor] = []
     inside = core_sizes(layer, sizes)
     for tile in tiles:
+        if (tool := tile.dim.rpartition(".")[0]) not in ("", layer.name):
+            raise MappingError(f"tiles of {tile.dim}: {tool} is no layer of the file, which maps {layer.name}")
         dimension = dimension_of(tile.dim)
         if inside[dimension] % tile.tile:
             raise MappingError(f"tiles of {tile.tile} of {tile.dim} do not divide the {inside[dimension]} of a core")

@@ -109,12 +109,18 @@ def _loops(entry: _Entry, names: Mapping[str, Dimension]) -> list[Factor]:
     """The loops of an entry, innermost first. Raises MappingError."""
     sizes: dict[str, int] = {}
     for letter, size in _pairs(entry.factors):
+        if letter not in names and size == 1:  # version 4 has a G for groups
+            continue
         if letter not in names:
             raise MappingError(f"target {entry.target}: dimension {letter} is none of {', '.join(names)}")
         if letter in sizes:
             raise MappingError(f"target {entry.target}: {letter} stands twice in factors {entry.factors!r}")
         sizes[letter] = size
     order = [letter for letter in entry.permutation if letter.isalpha()]
+    if twice := [letter for letter in sizes if order.count(letter) > 1]:
+        raise MappingError(
+            f"target {entry.target}: {twice[0]} stands twice in permutation {''.join(order)}; give each once"
+        )
     if left := [letter for letter, size in sizes.items() if size > 1 and order and letter not in order]:
         raise MappingError(f"target {entry.target}: permutation {''.join(order)} lacks {left[0]}, which has a factor")
     return [Factor(names[letter], sizes[letter]) for letter in order or sizes if sizes.get(letter, 1) > 1]

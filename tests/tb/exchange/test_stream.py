@@ -69,6 +69,7 @@ def test_a_mapping_computes_its_layer_on_its_cores(tmp_path: Path) -> None:
             "tile: 7\n  - dim: conv.D5",
             r"tiles of 7 of conv.D1 do not divide the 16 of a core",
         ),
+        ("dim: conv.D1", "dim: other.D1", r"tiles of other.D1: other is no layer of the file, which maps conv"),
         ("tile: 8", "tile: 0", r"fused_groups.0.intra_core_tiling.0.tile: Input should be greater than 0"),
         (
             "fused_groups:",

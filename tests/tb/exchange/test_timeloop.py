@@ -80,6 +80,14 @@ mapping:
     assert layer.claim.cycles is None
 
 
+def test_groups_of_one_are_nothing(tmp_path: Path) -> None:
+    """As the mapper of version 4 writes them."""
+    plain = timeloop().read(saved(tmp_path, CONVOLUTION), parse(SHAPE)).mapping
+    text = CONVOLUTION.replace("C8 K2", "C8 K2 G1").replace("QKCRSPN", "QKCRSPNG")
+    assert text != CONVOLUTION
+    assert timeloop().read(saved(tmp_path, text), parse(SHAPE)).mapping == plain
+
+
 def test_the_statistics_beside_a_map_are_its_claim(tmp_path: Path) -> None:
     path = saved(tmp_path, CONVOLUTION)
     saved(
@@ -104,12 +112,14 @@ def test_the_statistics_beside_a_map_are_its_claim(tmp_path: Path) -> None:
             "C1 K3",
             r"loops over K .output channels; N of a product MxNxK. make 4 iterations .3 at a time., but K = 16 needs 6",
         ),
+        ("C8 K2", "C8 K2 G2", r"target CoreMemory: dimension G is none of N, K"),
         ("C8 K2", "C8 X2", r"target CoreMemory: dimension X is none of N, K"),
         ("C8 K2", "C8,3 K2", r"factor 'C8,3' has a remainder"),
         ("C8 K2", "C0 K2", r"factor 'C0' leaves open what it is"),
         ("C8 K2", "C8 C1", r"target CoreMemory: C stands twice in factors"),
         ("C8 K2", "C8 two", r"are not like C3 M1 R3"),
         ("permutation: QKCRSPN", "permutation: KCRSPN", r"permutation KCRSPN lacks Q, which has a factor"),
+        ("permutation: QKCRSPN", "permutation: QKCRSPNK", r"target \w+: K stands twice in permutation QKCRSPNK; give"),
         ("target: DRAM", "target: Top", r"neither the first nor the last one is main memory; name it DRAM"),
         ("keep: [Outputs]", "keep: [Results]", r"target Sums: 'Results' is none of Inputs, Weights, Outputs"),
     ],
