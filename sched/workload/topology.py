@@ -40,11 +40,7 @@ def split(name: str) -> tuple[Path, str] | None:
 def layers(path: Path, layer: str = "") -> tuple[ConvShape, ...]:
     """The layers of a file, in its order, named `<path>/<layer>`; or the one of that name. Raises WorkloadError with
     the line and what is wrong."""
-    try:
-        stamp = path.stat()
-    except OSError as error:
-        raise WorkloadError(f"{path}: cannot be read: {error.strerror}") from error
-    table = _read(path, (stamp.st_mtime_ns, stamp.st_size))
+    table = _table(path)
     if layer and layer not in table:
         raise WorkloadError(f"{path}: has no layer {layer!r}; {near_or_all(layer, list(table))}")
     chosen = [table[layer]] if layer else list(table.values())
@@ -53,6 +49,22 @@ def layers(path: Path, layer: str = "") -> tuple[ConvShape, ...]:
             others = "" if layer else f"; name the others one by one: {path}/LAYER"
             raise WorkloadError(each + others)
     return tuple(each for each in chosen if isinstance(each, ConvShape))
+
+
+def has_layer(path: Path, layer: str) -> bool:
+    """Whether a file is a topology with a layer of that name."""
+    try:
+        return layer in _table(path)
+    except WorkloadError:
+        return False
+
+
+def _table(path: Path) -> dict[str, ConvShape | str]:
+    try:
+        stamp = path.stat()
+    except OSError as error:
+        raise WorkloadError(f"{path}: cannot be read: {error.strerror}") from error
+    return _read(path, (stamp.st_mtime_ns, stamp.st_size))
 
 
 @cache

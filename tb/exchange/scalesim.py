@@ -32,6 +32,10 @@ _BYTES = "DRAM IFMAP Reads", "DRAM Filter Reads", "DRAM OFMAP Writes"
 #: Columns of a layer after its name: a convolution's, and those of a product of matrices.
 _CONVOLUTION = "IFMAP height, IFMAP width, filter height, filter width, channels, filters, stride"
 _PRODUCT = "M, N, K"
+#: Names of layers in an error, at most.
+_SHOWN = 8
+#: How large the memories are, by their names in a configuration.
+_MEMORIES = "IfmapSramSzkB", "FilterSramSzkB", "OfmapSramSzkB"
 #: Bytes of a kB that hold what is used now; the other half is for what comes next.
 _ACTIVE = 512
 
@@ -72,7 +76,7 @@ def read(path: Path, shape: ConvShape | None) -> ToolLayer:
     if config.sparsity.sparsitysupport.lower() == "true":
         raise ImportFileError(f"{config_path}: SparsitySupport = True, but layers here are dense; run it with False")
     layers = _layers(path)
-    number = _number(path, layers, shape)
+    number = _number(path, [row[0] for row in _table(path)], layers, shape)
     own = shape or layers[number]
     check_layer(path, own, sizes_of(layers[number]))
     folder = path.parent / config.general.run_name
@@ -96,8 +100,9 @@ def _configuration(path: Path) -> _Configuration:
     """Raises ImportFileError, OSError."""
     parser = configparser.ConfigParser(interpolation=None)
     what = "a configuration of SCALE-Sim: sections general, architecture_presets"
+    text = text_of(path)
     try:
-        parser.read_string(text_of(path))
+        parser.read_string(text)
     except configparser.Error as error:
         raise ImportFileError(f"{path}: {' '.join(str(error).split())}; it must be {what}") from error
     values = {
@@ -105,6 +110,13 @@ def _configuration(path: Path) -> _Configuration:
         for name, section in parser.items()
     }
     values.setdefault("general", {})["run_name"] = parser.get("general", "run_name", fallback="scale_run")
+    for name in _MEMORIES:
+        if (size := values.get("architecture_presets", {}).get(name.lower())) == 0:
+            lines = [line.partition("=")[0].strip().lower() for line in text.splitlines()]
+            raise ImportFileError(
+                f"{path}:{lines.index(name.lower()) + 1}: {name} = {size}: nothing fits into that memory; give it the "
+                "kB with which SCALE-Sim ran"
+            )
     return validated(_Configuration, values, path, what)
 
 
@@ -150,16 +162,27 @@ def _layer(path: Path, row: Sequence[str]) -> ConvShape:
         raise ImportFileError(f"{path}: layer {name}: {error}") from error
 
 
-def _number(path: Path, layers: Sequence[ConvShape], shape: ConvShape | None) -> int:
-    """Which layer it is. Raises ImportFileError."""
+def _number(path: Path, names: Sequence[str], layers: Sequence[ConvShape], shape: ConvShape | None) -> int:
+    """Which layer it is: of those of its sizes the one of its name, or else the first. Raises ImportFileError."""
     if len(layers) == 1:
         return 0
     if shape is None:
-        raise ImportFileError(f"{path}: has {len(layers)} layers; name one with --workload")
-    for number, layer in enumerate(layers):
-        if sizes_of(layer) == sizes_of(shape) and layer.stride_h == shape.stride_h:
-            return number
-    raise ImportFileError(f"{path}: none of its {len(layers)} layers is like {shape.name}; name one with --workload")
+        raise ImportFileError(f"{path}: has {len(layers)} layers; name one with --workload: {_some(names)}")
+    alike = [
+        number
+        for number, layer in enumerate(layers)
+        if sizes_of(layer) == sizes_of(shape) and layer.stride_h == shape.stride_h
+    ]
+    if not alike:
+        raise ImportFileError(
+            f"{path}: none of its {len(layers)} layers is like {shape.name}; name one with --workload: {_some(names)}"
+        )
+    own = shape.name.removeprefix(f"{path.as_posix()}/")
+    return next((number for number in alike if names[number] == own), alike[0])
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
 
 
 def _mapping(shape: ConvShape, array: _Architecture) -> LayerMapping:

@@ -13,7 +13,7 @@ from meshloom.sched.lowering.programs import Planned, planned
 from meshloom.sched.mapping.tiling.room import check_room
 from meshloom.sched.schedulers.nest.mapping import MappingError
 from meshloom.sched.schedulers.nest.schedule import schedule
-from meshloom.sched.workload import catalog
+from meshloom.sched.workload import catalog, topology
 from meshloom.sched.workload.catalog import Workload
 from meshloom.sched.workload.layers import WorkloadError
 
@@ -34,9 +34,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MappedSource:
-    """A layer by the mapping in a file. `importer`: by name; `workload`: the layer, if the file does not say it, or the
-    network, or several layers in a row (`LAYER+LAYER`) whose fused groups the file has; `nearest`: whether the nearest
-    mapping is run where the chip cannot do what the file says."""
+    """A layer by the mapping in a file. `importer`: by name; `workload`: the layer, if the file does not say it, or by
+    its name in the file, if that is a topology (.csv); or the network, or several layers in a row (`LAYER+LAYER`) whose
+    fused groups the file has; `nearest`: whether the nearest mapping is run where the chip cannot do what the file
+    says."""
 
     importer: str
     path: Path
@@ -66,7 +67,8 @@ class MappedSource:
         if self.workload is None:
             mapped = read_layer(self.importer, self.path, None)
             return Workload(mapped.shape), mapped
-        layers = catalog.find(self.workload)
+        inside = self.path.suffix == topology.SUFFIX and topology.has_layer(self.path, self.workload)
+        layers = catalog.find(f"{self.path.as_posix()}/{self.workload}" if inside else self.workload)
         if len(layers) != 1:
             raise WorkloadError(f"workload {self.workload} is {len(layers)} layers; name one of them")
         return layers[0], read_layer(self.importer, self.path, layers[0].shape)

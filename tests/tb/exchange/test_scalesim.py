@@ -23,6 +23,7 @@ from meshloom.tb.exchange.scalesim_chip import texts
 from meshloom.tb.inputs.golden.layer import golden
 from meshloom.tb.results.energy import load as load_energy
 from meshloom.tb.results.schema import load as load_results
+from meshloom.tb.runs.kinds.mappings import MappedSource
 
 from ..command_line import invoke
 
@@ -80,6 +81,20 @@ def test_a_layer_of_a_network_is_named() -> None:
         SCALESIM.read(NETWORK, parse("gemm:8x8x8"))
 
 
+def test_layers_of_a_topology_have_its_names(tmp_path: Path) -> None:
+    """By which `--workload` chooses one. Of equal ones each has its own claim."""
+    path = changed(tmp_path, "layers.csv", "32, 1, 1,", "32, 1, 1, ")
+    path.write_text("Layer, a, b, c, d, e, f, g,\na, 1, 8, 1, 1, 8, 8, 1,\nb, 1, 8, 1, 1, 8, 8, 1,\n", encoding="utf-8")
+    (path.parent / REPORT).write_text("LayerID, Total Cycles,\n0, 11,\n1, 22,\n", encoding="utf-8")
+    (path.parent / "tiny" / "DETAILED_ACCESS_REPORT.csv").unlink()
+    for name, cycles in (("a", 11), ("b", 22)):
+        layer, mapped = MappedSource("scalesim", path, name).layer()
+        assert (layer.name, mapped.claim.cycles) == (f"{path}/{name}", cycles)
+    with pytest.raises(ImportFileError, match="has 2 layers; name one with --workload: a, b"):
+        SCALESIM.read(path, None)
+    assert MappedSource("scalesim", path, "gemm:8x8x8").layer()[1].claim.cycles == 11
+
+
 def test_inputs_that_are_too_many_come_in_parts(tmp_path: Path) -> None:
     """Half of a kB is 4 of 8 rows of 8 pixels."""
     path = changed(tmp_path, "tiny.cfg", "IfmapSramSzkB = 16", "IfmapSramSzkB = 1")
@@ -108,6 +123,18 @@ LONG = "9" * 5000
         ("tiny.cfg", "Dataflow = os", "Dataflow = ws", r"Dataflow = ws keeps weights .*with Dataflow = os"),
         ("tiny.cfg", "SparsitySupport = false", "SparsitySupport = True", r"but layers here are dense; run"),
         ("tiny.cfg", "ArrayHeight = 4", "ArrayHeight = x", r"architecture_presets.arrayheight: .*it must be"),
+        (
+            "tiny.cfg",
+            "FilterSramSzkB = 16",
+            "FilterSramSzkB = 0",
+            r"tiny.cfg:12: FilterSramSzkB = 0: nothing fits into",
+        ),
+        (
+            "tiny.cfg",
+            "IfmapSramSzkB = 16",
+            "ifmapsramszkb=0",
+            r"tiny.cfg:11: IfmapSramSzkB = 0: .* kB with which SCALE",
+        ),
         ("tiny.cfg", "ArrayHeight = 4\n", "", r"architecture_presets.arrayheight: is missing; it must be"),
         ("tiny.cfg", "[general]\n", "", r"tiny.cfg: File contains no section headers.* it must be a configuration of"),
         ("layers.csv", "32, 32, 1,", "32, 3", r"layer gemm_32x32x32: .* is neither IFMAP height, .*; was it cut\?"),
