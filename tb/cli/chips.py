@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..api.completion import complete_chips
-from ..api.options import Chip, Json, examples
-from .outputs import listing_screen, put_list
+from ..api.options import Chip, Json, Set, examples
+from .fields import with_fields
+from .outputs import check_places, listing_screen, put_list
 
 if TYPE_CHECKING:
     from meshloom.hw.spec.config import ChipConfig
@@ -22,6 +23,7 @@ app = typer.Typer()
 @app.command(epilog=examples("meshloom verilog --chip quad16 --out build/quad16", "meshloom verilog --chip my.toml"))
 def verilog(
     chip: Chip = "quad16",
+    set: Set = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="DIR", help="Folder to write to.", show_default="sim_build/verilog/<chip>"),
@@ -38,8 +40,9 @@ def verilog(
     from ..report.console import console
     from ..report.progress import Working
 
-    config = load(chip)
+    config = with_fields(load(chip), set)
     folder = out or Path("sim_build") / "verilog" / config.name
+    check_places(folder / f"{config.name}.v", folder / f"{config.name}.json")
     with Working(console(stderr=True), f"{config.name}: writing its Verilog"):
         paths = emit_verilog(config, folder)
         if system:

@@ -46,10 +46,10 @@ def test_workloads_are_listed_and_shown() -> None:
 
 
 def test_verilog_says_what_it_wrote(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[str, Path]] = []
+    seen: list[tuple[int, Path]] = []
 
     def emit(config: Any, out: Path) -> tuple[Path, Path]:
-        seen.append((config.name, out))
+        seen.append((config.dram.latency, out))
         return out / "chip.v", out / "chip.json"
 
     monkeypatch.setitem(sys.modules, "meshloom.tb.build.verilog_files", SimpleNamespace(emit_verilog=emit))
@@ -57,8 +57,12 @@ def test_verilog_says_what_it_wrote(folder: Path, monkeypatch: pytest.MonkeyPatc
         "there/chip.v",
         "there/chip.json",
     ]
-    assert invoke("verilog", "--chip", "tiny").exit_code == 0
-    assert seen == [("tiny", Path("there")), ("tiny", Path("sim_build/verilog/tiny"))]
+    assert invoke("verilog", "--chip", "tiny", "--set", "dram.latency=123").exit_code == 0
+    assert seen == [(load_chip("tiny").dram.latency, Path("there")), (123, Path("sim_build/verilog/tiny"))]
+    (folder / "file").touch()
+    refused = invoke("verilog", "--chip", "tiny", "--out", "file")
+    assert "file/tiny.v: cannot be written" in refused.stderr
+    assert len(seen) == 2, "before anything is made"
 
 
 def saved_schedule(path: Path, chip: str = "tiny", digest: str | None = None) -> Schedule:
