@@ -99,7 +99,8 @@ def _check_tensor(tensor: Tensor, chip: ChipConfig) -> None:
         if piece.address + piece.words > chip.dram.words:
             raise ScheduleError(
                 f"tensor {tensor.name!r}: words {piece.address}..{piece.address + piece.words - 1} end past the "
-                f"{chip.dram.words} words of the DRAM at {_name(piece.tile)}; raise dram.words or spread the tensor"
+                f"{chip.dram.words} words of the DRAM at {_name(piece.tile)}; raise dram.words to "
+                f"{piece.address + piece.words}, or spread the tensor"
             )
 
 

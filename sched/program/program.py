@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -176,16 +177,28 @@ def place(
     Each stream ends with the `end_post` of its number in `codes`. `used`: DRAM tile to its first free word. Raises
     ProgramError if the code does not fit.
     """
+    try:
+        return _placed(codes, used, chip, chip.dram.words)
+    except ProgramError as error:
+        streams, boot = _placed(codes, used, chip, sys.maxsize)
+        need = max(stream.address + len(stream.instructions) * chip.instruction_words for stream in (*streams, boot))
+        raise ProgramError(f"{error}; raise dram.words to {need}") from None
+
+
+def _placed(
+    codes: dict[tuple[int, Unit], tuple[Instruction, ...]], used: dict[int, int], chip: ChipConfig, most: int
+) -> tuple[tuple[Stream, ...], Stream]:
+    """The same in DRAM tiles of `most` words."""
     free = {tile: -(-used.get(tile, 0) // 64) * 64 for tile in chip.channels}
     load = dict.fromkeys(chip.channels, 0)
 
     def put(tile: int, unit: Unit, instructions: tuple[Instruction, ...]) -> Stream:
         words = len(instructions) * chip.instruction_words
-        dram = min(chip.channels, key=lambda dram: (free[dram] + words > chip.dram.words, load[dram]))
-        if free[dram] + words > chip.dram.words:
+        dram = min(chip.channels, key=lambda dram: (free[dram] + words > most, load[dram]))
+        if free[dram] + words > most:
             raise ProgramError(
                 f"{words} words of code for tile {tile:#04x} do not fit after the tensors: the emptiest DRAM tile has "
-                f"{max(0, chip.dram.words - min(free.values()))} of {chip.dram.words} words left; raise dram.words"
+                f"{max(0, chip.dram.words - min(free.values()))} of {chip.dram.words} words left"
             )
         stream = Stream(tile, unit, dram, free[dram], instructions)
         free[dram] += -(-words // 64) * 64
