@@ -295,7 +295,9 @@ class _Call:
             getattr(context, report[0])(*report[1])
 
         try:
-            return apart.call(work, limits, partial(self._explained, limits=limits), hear, self.scheduler.source)
+            explain, source = partial(self._explained, limits=limits), self.scheduler.source
+            name = "" if self.scheduler.name in REGISTRY.shipped else f"scheduler {self.scheduler.name}"
+            return apart.call(work, limits, explain, hear, source, name)
         except apart.DiedError as death:
             raise ended(self.scheduler.name, self.scheduler.source, f"on {self.workload}", death) from None
         except SchedulerError as error:

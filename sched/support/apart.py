@@ -35,6 +35,8 @@ _LOOK, _PATIENCE = 0.1, 2.0
 _BEGINS = 60.0
 #: Seconds between two looks of which more was no waiting: this process was stopped, or had no turn.
 _MOST = 1.0
+#: Seconds of waiting after which it is first said how long it may last, and how many times as many until the next time.
+_SAID, _RARER = 10.0, 3
 #: Its lines go to stderr, if nobody has set up logging.
 _log = logging.getLogger("meshloom.apart")
 
@@ -93,11 +95,12 @@ class _Child:
 class Process:
     """A process that runs `body(connection)`, which talks to its caller by that connection, under `limits`.
 
-    `source`: the file whose uses of `os._exit` are traced. It ends with `close`, or else with this object.
+    `source`: the file whose uses of `os._exit` are traced. `name`: what it is, for what is said of long waits (empty:
+    nothing is). It ends with `close`, or else with this object.
     """
 
-    def __init__(self, body: Callable[[Connection], None], limits: Limits, source: str = "") -> None:
-        self.limits = limits
+    def __init__(self, body: Callable[[Connection], None], limits: Limits, source: str = "", name: str = "") -> None:
+        self.limits, self.name, self._say_at = limits, name, _SAID
         here, there = Pipe()
         words, own_words = os.pipe()
         for stream in (sys.stdout, sys.stderr):
@@ -144,11 +147,23 @@ class Process:
                 raise self._death()
             if seconds is not None and self._spent > seconds:
                 raise self._late(seconds)
+            self._say_how_long()
         self._spent += min(time.monotonic() - last, _MOST)
         try:
             return child.connection.recv()
         except (EOFError, OSError):
             raise self._death() from None
+
+    def _say_how_long(self) -> None:
+        """Says, now and then, how long it has taken and which limit ends it."""
+        if self.name and self._spent > self._say_at and (seconds := self.limits.seconds) is not None:
+            self._say_at *= _RARER
+            _log.warning(
+                "%s: no result for %.0f seconds; it is ended after %g (a --time-limit of less ends it sooner)",
+                self.name,
+                self._spent,
+                seconds,
+            )
 
     def _death(self) -> DiedError:
         """How it ended. One that has only closed its connection is given some time."""
@@ -191,11 +206,12 @@ def call(
     explain: Callable[[BaseException], BaseException],
     hear: Callable[[Any], None] = lambda report: None,
     source: str = "",
+    name: str = "",
 ) -> T:
     """What `work(report)` returns, called in a process of its own.
 
     What it reports is handed to `hear` here. Raises DiedError, and what `explain` makes there of an error that it
-    raises. `source`: see `Process`.
+    raises. `source`, `name`: see `Process`.
     """
 
     def body(connection: Connection) -> None:
@@ -216,7 +232,7 @@ def call(
         except Exception as error:  # what was made cannot be sent
             connection.send(_Message("error", explain(error)))
 
-    process = Process(body, limits, source)
+    process = Process(body, limits, source, name)
     try:
         while (message := process.receive(goes_on=True)).what == "report":
             hear(message.value)

@@ -251,6 +251,16 @@ def test_that_a_system_cannot_is_said_once(monkeypatch: pytest.MonkeyPatch, capl
     assert [record.getMessage() for record in caplog.records] == [f"code that is not Meshloom's: {sockets.HALF}"]
 
 
+def test_long_waits_are_told_now_and_then(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(apart, "_SAID", 0.1)
+    for name, most in (("scheduler slow", 2), ("", 0)):
+        caplog.clear()
+        apart.call(lambda report: time.sleep(0.6), LIMITS, lambda error: error, name=name)
+        told = [text for text in caplog.messages if text.startswith("scheduler slow")]
+        assert bool(most) <= len(told) <= most
+        assert all("seconds; it is ended after 20 (a --time-limit of less ends it sooner)" in text for text in told)
+
+
 def test_memory_is_bounded_beside_what_there_was() -> None:
     tight = Limits(megabytes=40)
     before = np.ones(60 << 17)  # 60 MB, which count for nothing
