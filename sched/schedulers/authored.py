@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, get_type_hints
 
 from pydantic import BaseModel
@@ -33,7 +34,7 @@ def adapted(name: str, thing: object) -> Scheduler:
     check_plain(thing)
     options, takes = options_taken(thing, "a LayerTask")
     summary = (inspect.getdoc(thing) or "").partition("\n")[0]
-    source = inspect.getsourcefile(inspect.unwrap(thing)) or ""
+    source = inspect.getsourcefile(_function(thing)) or ""
 
     def layer(shape: ConvShape, chip: ChipConfig, scale: int, values: BaseModel, context: Context) -> Schedule:
         from ..mapping.emit.task import LayerTask
@@ -57,9 +58,17 @@ def _source_of(scheduler: Scheduler) -> str:
     return (inspect.getsourcefile(functions[0]) or "") if functions else ""
 
 
+def _function(thing: Callable[..., Any]) -> Any:
+    """What a call of a function, of a partial one, or of an object runs; a class itself."""
+    inner: Any = inspect.unwrap(thing)
+    if isinstance(inner, partial):
+        return _function(inner.func)
+    return inner if isinstance(inner, type) or inspect.isroutine(inner) else type(inner).__call__
+
+
 def check_plain(thing: object) -> None:
     """Raises TypeError for a function whose call runs nothing of it yet: a generator, or one of `async def`."""
-    function: Any = inspect.unwrap(thing) if callable(thing) else thing
+    function: Any = _function(thing) if callable(thing) else thing
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise TypeError("is an async function, which would never run; begin it with def alone")
     if inspect.isgeneratorfunction(function):
@@ -72,7 +81,7 @@ def options_taken(thing: Callable[..., Any], first: str) -> tuple[type[BaseModel
     must = f"must take {first}, and may take options (a model derived from Options)"
     try:
         parameters = list(inspect.signature(thing).parameters.values())
-        hints = get_type_hints(thing.__init__ if isinstance(thing, type) else thing)
+        hints = get_type_hints(thing.__init__ if isinstance(thing, type) else _function(thing))
     except (TypeError, ValueError, NameError) as error:
         raise TypeError(f"{must}: {error}") from None
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]

@@ -33,7 +33,7 @@ def board(
     """
     from meshloom.hw.spec.config import load
 
-    from ..devices.board.simulator import running, simulator
+    from ..devices.board.simulator import check_port, running, simulator
     from ..devices.interface import NoDeviceError
     from ..report.console import console
     from ..report.progress import Working
@@ -41,6 +41,7 @@ def board(
     config = load(chip)
     if not simulate:
         raise typer.BadParameter("is needed: boards of hardware need no server", param_hint="--simulate")
+    check_port(port)
     with Working(console(stderr=True), f"{config.name}: building its board, unless it is cached") as shown:
         program = simulator(config, shown.say, memory)
     with running(program, port) as (place, process):

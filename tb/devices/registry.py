@@ -40,4 +40,9 @@ def find(name: str) -> DeviceKind:
         from .board.device import serial, tcp
 
         return {"tcp": tcp, "serial": serial}[word](place)
-    return REGISTRY.get(name)
+    try:
+        return REGISTRY.get(name)
+    except UnknownDeviceError as error:
+        if not str(error).endswith("FILE.py:NAME"):  # it has a better hint
+            raise
+        raise UnknownDeviceError(f"{error}; boards are tcp:HOST:PORT and serial:PATH") from None

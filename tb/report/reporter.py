@@ -83,7 +83,8 @@ class Reporter:
         if row.network and row.network.answer:
             verb = "is" if row.network.detector is None else "has"
             count += f", {row.network.picture} {verb} {row.network.answer}"
+        speed = f", {row.cycles_per_second:,.0f} cycles/s" if row.cpu_seconds else ""  # a board's is not measured
         return (
             f"{count}, {row.rtl_cycles:,} cycles, model {percent(row.error_percent, sign='+')}, "
-            f"{row.bytes_checked:,} bytes equal, {row.cycles_per_second:,.0f} cycles/s"
+            f"{row.bytes_checked:,} bytes equal{speed}"
         )

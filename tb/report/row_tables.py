@@ -69,8 +69,8 @@ def table(rows: Sequence[Row]) -> Table:
             percent(100 * row.utilisation, digits=1),
             f"{row.bytes_checked:,}",
             f"{row.mismatches:,}",
-            f"{row.cpu_seconds:.2f}",
-            f"{row.cycles_per_second:,.0f}",
+            f"{row.cpu_seconds:.2f}" if row.cpu_seconds else "-",
+            f"{row.cycles_per_second:,.0f}" if row.cpu_seconds else "-",
             style="" if passed else COLOUR[row.status],
         )
     return result

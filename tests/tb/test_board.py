@@ -236,6 +236,8 @@ def test_a_fault_is_told_with_what_each_part_waits_for() -> None:
         (f"serial:/dev/null@{'1' * 5000}", "must be serial:PATH or serial:PATH@BAUD"),
         ("serial:/dev/null@0", "must be serial:PATH or serial:PATH@BAUD"),
         ("serial:", "must be serial:PATH or serial:PATH@BAUD"),
+        ("udp:here:5000", "unknown device 'udp:here:5000'; known are "),
+        ("udp:here:5000", "FILE.py:NAME; boards are tcp:HOST:PORT and serial:PATH"),
     ],
 )
 def test_a_name_that_is_no_place_is_wrong_input(name: str, why: str) -> None:

@@ -498,6 +498,18 @@ def test_table_shows_every_row(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     assert "not good: empty: no room" in shown
 
 
+def test_seconds_that_nobody_measured_are_left_out(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Those of a board."""
+    on_board = row(cpu_seconds=0.0)
+    results, _ = recorded(tmp_path, on_board)
+    print_results(results, console())
+    with Reporter(console()) as reporter:
+        reporter(on_board)
+    shown = capsys.readouterr().out
+    assert "16384 bytes equal\n" in shown.replace("16,384", "16384")
+    assert re.search(r"│ +- │ +-│", shown)
+
+
 def test_reporter_prints_rows_as_they_finish(capsys: pytest.CaptureFixture[str]) -> None:
     with Reporter(console()) as reporter:
         for event in (RowCount(1), Stage("x", "simulating"), MoreRows(1), row(), row(workload="x", mismatches=1)):

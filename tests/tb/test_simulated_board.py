@@ -90,8 +90,12 @@ def opened(kind: str, port: int) -> Iterator[Device]:
 
 def test_a_simulated_board_that_does_not_listen_or_ends_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     silent = Path("/bin/true")
-    with pytest.raises(NoDeviceError, match="is taken, or not ours; name another"), board_simulator.running(silent, 7):
+    with pytest.raises(NoDeviceError, match="is taken, or not ours; name another"), board_simulator.running(silent, 0):
         pass
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        shown = invoke("board", "--simulate", "--chip", "tiny", "--port", port)
+    assert (shown.exit_code, f"error: port {port} of this machine is taken" in shown.stderr) == (Exit.TOOL, True)
 
     @contextmanager
     def played(program: Path, port: int) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 import subprocess
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -73,10 +74,26 @@ def _compile(config: ChipConfig, memory: BoardMemory, folder: Path, log: Path) -
         raise BuildError(f"verilator did not build the board of {config.name}: {error}") from error
 
 
+def check_port(port: int) -> None:
+    """Raises NoDeviceError for a port on which a board could not listen."""
+    with socket.socket() as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind(("127.0.0.1", port))
+            trial.listen()
+        except OSError as error:
+            raise _taken(port) from error
+
+
+def _taken(port: int) -> NoDeviceError:
+    return NoDeviceError(f"port {port} of this machine is taken, or not ours; name another with --port")
+
+
 @contextmanager
 def running(program: Path, port: int = 0) -> Generator[tuple[int, subprocess.Popen[bytes]]]:
     """A board in a process that ends with this block: its port (0: any that is free), and the process. Raises
     NoDeviceError if the port is taken."""
+    check_port(port)
     process = subprocess.Popen(
         [program, str(port), str(DIVISOR)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
     )
@@ -85,7 +102,7 @@ def running(program: Path, port: int = 0) -> Generator[tuple[int, subprocess.Pop
     try:
         line = process.stdout.readline()
         if not line:
-            raise NoDeviceError(f"port {port} of this machine is taken, or not ours; name another with --port")
+            raise _taken(port)
         yield int(line), process
     finally:
         process.stdin.close()

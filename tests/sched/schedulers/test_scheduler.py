@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from enum import Enum
+from functools import partial
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
@@ -136,6 +137,31 @@ def test_our_own_errors_come_through_as_they_are(register: Register) -> None:
     register(none)
     with pytest.raises(DoesNotFit, match=r"^no room$"):
         registry.find("mine")(SHAPE, CHIP)
+
+
+class Tuned:
+    """An object whose call adds a layer's operations."""
+
+    def __init__(self, share: int) -> None:
+        self.share = share
+
+    def __call__(self, task: LayerTask, options: Options) -> None:
+        raise ValueError(f"has no share of {self.share}")
+
+
+class Endless:
+    def __call__(self, task: LayerTask) -> Iterator[int]:
+        yield 1
+
+
+def test_objects_and_partial_functions_may_be_called(enter: Callable[[object], None]) -> None:
+    for thing in (Tuned(3), partial(Tuned.__call__, Tuned(3))):
+        enter(thing)
+        with pytest.raises(SchedulerError, match=r"has no share of 3 \(line \d+ of test_scheduler.py\)"):
+            registry.find("mine")(SHAPE, CHIP)
+    enter(Endless())
+    with pytest.raises(SchedulerError, match="is a generator, which would never run"):
+        registry.find("mine")
 
 
 def test_a_schedule_is_what_they_make(register: Register) -> None:
