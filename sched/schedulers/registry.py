@@ -145,6 +145,7 @@ def find_network(
 ) -> NetworkScheduler:
     """The scheduler of that name, for whole networks; raises as `find`. No other stands in for one that
     knows none."""
+    from ..mapping.emit.fields import check_units
     from ..workload.words import in_words
     from .network.scheduler import NetworkSchedule
 
@@ -155,7 +156,9 @@ def find_network(
     ) -> NetworkSchedule:
         context = Context(folder, on_progress, on_layer)
         call = _Call(name, maker, scheduler, f"network {graph.name}")
-        return call(NetworkSchedule, in_words(graph, chip), chip, options, context=context)
+        words = in_words(graph, chip)
+        check_units(words.layers, chip)
+        return call(NetworkSchedule, words, chip, options, context=context)
 
     return make
 

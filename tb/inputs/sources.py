@@ -158,8 +158,9 @@ def described(
     path: Path, bind: Mapping[str, int], by_channel: bool = False, chip: ChipConfig | None = None
 ) -> list[str]:
     """What the chip would run of an ONNX file, in lines for people; nothing is run. `by_channel`: as in a
-    `NetworkSource`. Raises WorkloadError; DoesNotFit if cores of `chip` lack units that its layers need."""
-    from meshloom.sched.mapping.emit.fields import UnitUser, check_units
+    `NetworkSource`. Raises WorkloadError; DoesNotFit if cores of `chip` lack units that its layers need, or
+    room for the maps that they normalise."""
+    from meshloom.sched.mapping.emit.fields import UnitUser, check_map, check_units
     from meshloom.sched.workload.onnx.dequantised import in_real_numbers
     from meshloom.sched.workload.onnx.host import fold_to_end
     from meshloom.sched.workload.onnx.reader import as_it_is
@@ -182,15 +183,20 @@ def described(
         net = fold_to_end(model, str(path), normalised=True)
         sizes = {name: list(source.shape) for name, source in net.inputs.items()}
         layers, notes = list[UnitUser](net.layers), (*first, *net.notes)
+        maps = {layer.output: net.sizes[layer.output][1:] for layer in net.layers if layer.by is not None}
         files = "text: .npz or .npy files of numbers" if first else _data_for(net)
         what = f"{kind}; it is quantised with {files} (--input or --calibrate)"
     else:
         sizes = {value.name: list(value.shape) for value in graph.inputs}
         layers, notes = list[UnitUser](graph.layers), graph.notes
+        values = {layer.output: graph.value(layer.output) for layer in graph.layers if layer.by is not None}
+        maps = {name: (value.height, value.width) for name, value in values.items()}
         what = "8 bits; it runs as it is"
     session(file.model, str(path))  # `run` compares with the file itself
     if chip is not None:
         check_units(layers, chip)
+        for name, (rows, width) in maps.items():
+            check_map(name, rows, width, chip)
     kinds = Counter(layer.kind for layer in layers)
     by_kind = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     inputs = ", ".join(f"{name} {size}" for name, size in sizes.items())

@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 
 from meshloom.hw.spec.config import load as load_chip
 from meshloom.sched.mapping.tiling.problem import DoesNotFit
+from meshloom.sched.schedulers.registry import find_network
 from meshloom.sched.workload.onnx import missing_weights
 from meshloom.sched.workload.onnx.errors import OnnxError
 from meshloom.sched.workload.onnx.missing_weights import with_weights
@@ -135,8 +136,15 @@ def test_a_chip_without_a_unit_that_a_file_needs(tmp_path: Path) -> None:
     table = changed(chip, {"core.vec_table": True})
     with pytest.raises(DoesNotFit, match=r"normalises maps, and cores of quad8 cannot; .*core.vec_whole=true"):
         described(tmp_path / "m.onnx", {}, chip=table)
-    lines = described(tmp_path / "m.onnx", {}, chip=changed(table, {"core.vec_whole": True}))
-    assert lines == described(tmp_path / "m.onnx", {})
+    with pytest.raises(DoesNotFit, match=both):
+        find_network("loop_order")(load(NetworkSource(str(tmp_path / "m.onnx"))), chip, None)
+    whole = changed(table, {"core.vec_whole": True})
+    assert described(tmp_path / "m.onnx", {}, chip=whole) == described(tmp_path / "m.onnx", {})
+    small = changed(whole, {"core.vec_words": 35})
+    with pytest.raises(
+        DoesNotFit, match=r"normalises maps of 6x6 pixels; a core of \S+ has room for 35 words, in rows"
+    ):
+        described(tmp_path / "m.onnx", {}, chip=small)
 
 
 @pytest.mark.parametrize("renamed", [False, True])

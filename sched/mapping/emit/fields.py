@@ -72,6 +72,19 @@ def check_units(layers: Iterable[UnitUser], chip: ChipConfig) -> None:
         )
 
 
+def check_map(output: str, rows: int, width: int, chip: ChipConfig, slots: int = 1) -> int:
+    """Words of a core for each of `slots` maps of a layer that normalises such ones. Raises DoesNotFit if one has no
+    room."""
+    core = chip.core
+    room = min(core.a_words, core.vec_words, core.out_words) // slots
+    if rows * width > room or width > MAX_IN_WIDTH:
+        raise DoesNotFit(
+            f"layer {output} normalises maps of {rows}x{width} pixels; a core of {chip.name} has room for {room} "
+            f"words, in rows of at most {MAX_IN_WIDTH}; give it larger A, OUT and VEC"
+        )
+    return room
+
+
 def bias_rows(fixed: Mapping[str, int]) -> int:
     """Words of ACC for each block of channels of a layer whose results become bytes as `fixed` says (`Layer.fixed`):
     biases and, `by_channel`, multipliers."""

@@ -23,6 +23,7 @@ from ...mapping.emit.fields import (
     WHOLE_OPS,
     bias_fields,
     bias_rows,
+    check_map,
     operation_of,
     vector_fields,
     vector_window,
@@ -150,7 +151,7 @@ class _Emitter:
         core = self.chip.core
         room_x, room_y = core.a_words // self.slots, min(core.vec_words, core.out_words) // self.slots
         if self.whole:
-            yield from self._whole_tiles(blocks, min(room_x, room_y))
+            yield from self._whole_tiles(blocks)
             return
         pieces = 1
         while True:  # whole rows unless a single one is too long
@@ -194,15 +195,10 @@ class _Emitter:
                 for column in columns:
                     yield _Tile(block, some, column)
 
-    def _whole_tiles(self, blocks: Range, room: int) -> Iterator[_Tile]:
-        """Tiles of whole blocks, of at most `room` words."""
+    def _whole_tiles(self, blocks: Range) -> Iterator[_Tile]:
+        """Tiles of whole blocks."""
+        room = check_map(self.task.layer.output, self.rows, self.width, self.chip, self.slots)
         size, count = self.rows * self.width, blocks[1] - blocks[0]
-        if size > room or self.width > MAX_IN_WIDTH:
-            raise DoesNotFit(
-                f"layer {self.task.layer.output} normalises maps of {self.rows}x{self.width} pixels; a core of "
-                f"{self.chip.name} has room for {room} words, in rows of at most {MAX_IN_WIDTH}; give it larger A, OUT "
-                "and VEC"
-            )
         deep = max(1, min(room // size, ceil(count / LEAST_TILES)))
         for some in even(*blocks, ceil(count / deep)):
             yield _Tile(some, (0, self.rows), (0, self.width))
