@@ -1,10 +1,10 @@
 /* Runs the workload of meshloom_image.h: loads DRAM, starts the chip, waits for its end, compares the outputs.
  *
- * C99, with nothing of a C library but memcpy. It reaches the chip by four macros. On a system where registers and DRAM
- * are memory, MESHLOOM_REGISTERS and MESHLOOM_DRAM(channel) are all that it needs: the address of the register ID, and
- * that of byte 0 of a DRAM channel. Elsewhere define the four macros themselves. Put either into a header and name that
- * with -DMESHLOOM_BOARD='"board.h"'. If DRAM is cached, the macros MESHLOOM_PUT and MESHLOOM_GET must see to it that the
- * chip sees what was put, and that what it wrote is read.
+ * C99, which compilers of C++ take too, with nothing of a C library but memcpy. It reaches the chip by four macros. On a
+ * system where registers and DRAM are memory, MESHLOOM_REGISTERS and MESHLOOM_DRAM(channel) are all that it needs: the
+ * address of the register ID, and that of byte 0 of a DRAM channel. Elsewhere define the four macros themselves. Put
+ * either into a header and name that with -DMESHLOOM_BOARD='"board.h"'. If DRAM is cached, the macros MESHLOOM_PUT and
+ * MESHLOOM_GET must see to it that the chip sees what was put, and that what it wrote is read.
  */
 #include "meshloom_driver.h"
 
@@ -150,9 +150,9 @@ int meshloom_compare(struct meshloom_report *report)
 
 enum meshloom_result meshloom_run(struct meshloom_report *report)
 {
-    static const struct meshloom_report blank;
+    static const struct meshloom_report blank = {MESHLOOM_PASS, 0, 0, 0, 0, 0, 0, 0};
 
-    *report = blank; /* its result is MESHLOOM_PASS */
+    *report = blank;
     if (!meshloom_check_chip(report) || !meshloom_reset(report))
         return report->result;
     meshloom_load();

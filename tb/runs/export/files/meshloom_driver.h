@@ -4,6 +4,10 @@
 
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum meshloom_result {
     MESHLOOM_PASS,        /* every byte is right */
     MESHLOOM_WRONG_CHIP,  /* `actual` is what ID or CONFIG read, instead of `expected` */
@@ -35,5 +39,9 @@ int meshloom_compare(struct meshloom_report *report);
 
 /* All of them. */
 enum meshloom_result meshloom_run(struct meshloom_report *report);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
