@@ -145,7 +145,7 @@ def test_archives_by_name_and_in_order(tmp_path: Path) -> None:
 def test_arrays_of_unused_inputs_are_left_alone(tmp_path: Path) -> None:
     np.savez(tmp_path / "all.npz", x=np.ones((1, 2), np.int64), more=np.ones(3))
     (sample,) = read_samples(tmp_path / "all.npz", one(np.float32, 1, 2), ["more"])
-    assert list(sample) == list(read_numbers(tmp_path / "all.npz", ["x"], ["more"])) == ["x"]
+    assert list(sample) == list(read_numbers(tmp_path / "all.npz", ["x"], unused=["more"])) == ["x"]
 
 
 def test_archives_that_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -199,13 +199,11 @@ def test_integers_that_a_model_computes_with() -> None:
 
 
 def test_inputs_of_truth_values() -> None:
-    m = plain()
-    m.node("Where", ["mask", "y", m.constant(0.0)], "z")
-    model = m.build("z")
-    model.graph.input.append(helper.make_tensor_value_info("mask", TensorProto.BOOL, (1, 4, 8, 8)))
-    data: Any = [{"x": item, "mask": np.ones((1, 4, 8, 8), np.bool_)} for item in plain().data()]
-    with pytest.raises(OnnxError, match="net: input 'mask' is BOOL, and what a chip computes has no truth values; exp"):
-        quantise(model, data, name="net")
+    m = FloatModel()
+    m.element = TensorProto.BOOL
+    model = m.build(m.conv(m.node("Cast", "x", "real", to=TensorProto.FLOAT), "y", (4, 3, 3, 3)))
+    with pytest.raises(OnnxError, match="net: input 'x' is BOOL, and what a chip computes has no truth values; exp"):
+        quantise(model, [np.ones((1, 3, 8, 8), np.bool_)], name="net")
 
 
 def test_a_damaged_constant_is_named() -> None:
