@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .bounds import check_size
+from .brain_floats import widen_brain_floats
 from .contributed import without_contributed
 from .errors import NodeRefusal, OnnxError, Refused, UnsupportedError, node_name, operator_name
 from .functions import without_calls
@@ -64,6 +65,7 @@ def load_model(path: str | Path) -> ModelProto:
         for check_ in (check_opset, check_tensors, check_values, check_structure):
             check_(model, str(path))
         whole = with_whole_weights(without_calls(model, str(path)), str(path))
+        widen_brain_floats(whole)
         return without_contributed(whole, str(path))
     except OnnxError:
         raise

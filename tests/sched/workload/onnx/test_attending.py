@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from meshloom.sched.workload.graph import Graph
+from meshloom.sched.workload.onnx.brain_floats import widen_brain_floats
 from meshloom.sched.workload.onnx.contributed import without_contributed
 from meshloom.sched.workload.onnx.errors import OnnxError, UnsupportedError
 from meshloom.sched.workload.onnx.load import load_model
@@ -283,3 +284,25 @@ def test_weights_of_8_bits_multiply_real_numbers(by_channel: bool) -> None:
     weights = m.node("DequantizeLinear", [m.constant(w, np.int8), scale, zero], "w", axis=1)
     report = quantise_with_report(m.build(m.node("MatMul", ["x", weights], "y")), m.data(1))
     assert [layer.kind for layer in report.graph.layers] == ["conv"]
+
+
+def test_bfloat16_is_computed_in_float32(tmp_path: Path) -> None:
+    m = FloatModel((1, 6), opset=17)
+    m.element = TensorProto.BFLOAT16
+    w = m.random.normal(0, 1, (6, 4)).astype(np.float32)
+    m.initialisers.append(helper.make_tensor("w", TensorProto.BFLOAT16, (6, 4), w.ravel()))
+    half = helper.make_tensor("half", TensorProto.BFLOAT16, (), [0.5])
+    a = m.node("Mul", [m.node("MatMul", ["x", "w"], "a"), m.node("Constant", [], "c", value=half)], "b")
+    m.node("Cast", m.node("Cast", a, "f", to=TensorProto.FLOAT), "y", to=TensorProto.BFLOAT16)
+    model = m.build("y")
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.BFLOAT16
+    shapes_alone = TensorProto(name="bare", data_type=TensorProto.BFLOAT16, dims=(3, 3))
+    bare = onnx.ModelProto()
+    bare.graph.initializer.append(shapes_alone)
+    widen_brain_floats(bare)
+    assert bare.graph.initializer[0].data_type == TensorProto.FLOAT
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path)
+    x = m.data()[0]
+    (result,) = computed(load_model(path), {"x": x})
+    np.testing.assert_allclose(result, x @ w * 0.5, rtol=0.02, atol=0.02)
