@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -203,7 +203,7 @@ def test_inputs_of_truth_values() -> None:
     m.element = TensorProto.BOOL
     model = m.build(m.conv(m.node("Cast", "x", "real", to=TensorProto.FLOAT), "y", (4, 3, 3, 3)))
     with pytest.raises(OnnxError, match="net: input 'x' is BOOL, and what a chip computes has no truth values; exp"):
-        quantise(model, [np.ones((1, 3, 8, 8), np.bool_)], name="net")
+        quantise(model, [{"x": cast(Any, np.ones((1, 3, 8, 8), np.bool_))}], name="net")
 
 
 def test_a_damaged_constant_is_named() -> None:
