@@ -165,7 +165,7 @@ class DramChannel(wiring.Component):
             put.data.eq(entry),
             put.en.eq(end),
             get.addr.eq(out),
-            axi.bvalid.eq((waiting != 0) & ~(now - time)[-1]),
+            axi.bvalid.eq((waiting != 0) & ~(now - time)[_TIME - 1]),
             axi.bresp.eq(Mux(bad, Response.SLVERR, Response.OKAY)),
             axi.bid.eq(ident),
             gone.eq(axi.bvalid & axi.bready),

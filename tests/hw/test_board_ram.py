@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from meshloom.hw.assembly.verilog import optimised, to_rtlil
+from meshloom.hw.board import channel
 from meshloom.hw.board.channel import check
 from meshloom.hw.board.ram import BlockRam
 from meshloom.hw.spec.config import ChipConfig, DramConfig, load
@@ -101,13 +102,18 @@ endmodule
 """
 
 
-@pytest.fixture(scope="module", params=[(5, 4), (2, 4), (9, 1)], ids=["latency5", "latency2", "slow"])
+@pytest.fixture(
+    scope="module", params=[(5, 4, 32), (2, 4, 32), (9, 1, 32), (5, 4, 10)],
+    ids=["latency5", "latency2", "slow", "time begins again"],
+)  # fmt: skip
 def printed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What the bench says of a chip's DRAM."""
-    latency, rate = request.param
+    """What the bench says of a chip's DRAM. The last one's time has 10 bits, so that it begins again and again."""
+    latency, rate, bits = request.param
     chip = CHIP.model_copy(update={"dram": DramConfig(words=64, bytes_per_cycle=rate, latency=latency)})
     folder = tmp_path_factory.mktemp("ram")
-    text = optimised(to_rtlil(BlockRam(chip), "block_ram"), "block_ram")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(channel, "_TIME", bits)
+        text = optimised(to_rtlil(BlockRam(chip), "block_ram"), "block_ram")
     values = {"latency": latency, "rate": rate, "response": RESPONSE_CYCLES, "seed": latency}
     bench = BENCH
     for name, value in values.items():
