@@ -80,7 +80,7 @@ class DramChannel(wiring.Component):
         config, axi = self.config, self.axi
         shift = (config.lanes - 1).bit_length()
         full = 2 * config.lanes
-        now, bucket, prefer_write = Signal(_TIME), Signal(range(4 * config.lanes + 1), init=full), Signal()
+        now, bucket, prefer_write = Signal(_TIME), Signal(range(full + 1), init=full), Signal()
         token = Signal()
         m.d.comb += token.eq((bucket >= config.lanes) & ~self.pause)
         m.d.sync += now.eq(now + 1)

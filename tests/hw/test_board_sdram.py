@@ -11,9 +11,11 @@ import pytest
 from amaranth.hdl import ClockSignal, Instance, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.sim import Simulator
 
 from meshloom.hw.assembly.verilog import optimised, to_rtlil
 from meshloom.hw.board.link import MemoryBus, MemoryPort
+from meshloom.hw.board.paced import PacedChannel
 from meshloom.hw.board.sdram import Sdram, SdramTimes, request_layout
 from meshloom.hw.board.simulation import SimulatedSdram
 from meshloom.hw.board.store import PacedMemory, check_size
@@ -320,3 +322,41 @@ def test_a_channel_on_sdram_is_the_simulators_to_the_cycle(dram: tuple[int, int,
     assert (wrong, words, rest) == (0, 0, [])
     assert min(reads, writes) > 800
     assert stood > 20
+
+
+def test_the_longest_burst() -> None:
+    """Of 256 words, more than are read ahead."""
+    chip = CHIP.model_copy(update={"dram": DramConfig(words=300, bytes_per_cycle=4, latency=5)})
+    dut, words = PacedChannel(chip), list[int]()
+    axi, request = dut.axi, dut.request
+
+    async def memory(ctx: Any) -> None:
+        ctx.set(request.ready, 1)
+        while True:
+            asked, address = ctx.get(request.valid), ctx.get(request.payload.address)
+            await ctx.tick()
+            ctx.set(dut.answers, asked)
+            ctx.set(dut.word, address)
+
+    async def chip_reads(ctx: Any) -> None:
+        ctx.set(axi.arvalid, 1)
+        ctx.set(axi.araddr, 4 * 40)
+        ctx.set(axi.arlen, 255)
+        ctx.set(axi.rready, 1)
+        last, runs = 0, 1
+        while not last:
+            ctx.set(dut.run, runs)
+            if runs and ctx.get(axi.rvalid):
+                words.append(ctx.get(axi.rdata))
+                last = ctx.get(axi.rlast)
+            ticks, runs = runs, ctx.get(dut.may_run)
+            await ctx.tick()
+            if ticks:
+                ctx.set(axi.arvalid, 0)
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(memory, background=True)
+    simulator.add_testbench(chip_reads)
+    simulator.run_until(1e-3)
+    assert words == list(range(40, 296))
