@@ -19,7 +19,7 @@ from .memory import BoardMemory
 from .ram import BlockRam
 from .sdram import SdramPins, SdramPinsPort
 from .simulation import SimulatedSdram
-from .store import PacedMemory, check_size
+from .store import PacedMemory
 from .uart import Receiver, Transmitter
 
 #: The clock of a board that is simulated with SDRAM, in MHz.
@@ -156,7 +156,5 @@ def board_verilog(config: ChipConfig, divisor: int, memory: BoardMemory = BoardM
     """Verilog of a board to simulate. Top module: `board`, with `clk`, `rst`, `rx`, `tx`, `busy`. With SDRAM it has
     instances of `sdram_model` and `clock_gate`. Raises EmitError, ValueError."""
     check(config)  # before any gateware is made, which would be left unused
-    if memory is BoardMemory.SDRAM:
-        check_size(config)
     top = SimulatedBoard(config, divisor) if memory is BoardMemory.SDRAM else Board(config, divisor)
     return optimised(to_rtlil(top, "board", contents=False), "board") + verilog(config)
