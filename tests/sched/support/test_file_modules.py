@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from math import e
 from pathlib import Path
 
 import pytest
@@ -68,14 +69,16 @@ def test_odd_names(tmp_path: Path) -> None:
 
 
 def test_what_is_never_hidden(tmp_path: Path) -> None:
+    """Nor is what is installed by a folder that is no package."""
     path = written(
         tmp_path,
-        s="import random, meshloom.hw.spec.isa, numpy\nimport polars\nresult = random.random() < 1, polars.WHO\n",
+        s="import random, meshloom.hw.spec.isa, numpy as np, polars\nresult = random.random() < 1, polars.WHO, np.e\n",
+        numpy__data="N = 1\n",
         random="raise SystemExit('not this one')\n",
         meshloom="raise SystemExit('not this one')\n",
         polars="WHO = 'mine'\n",
     )
-    assert load(path).result == (True, "mine")
+    assert load(path).result == (True, "mine", e)
 
 
 def test_what_is_loaded_again(tmp_path: Path) -> None:
