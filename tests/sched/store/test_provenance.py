@@ -81,7 +81,7 @@ def test_a_file_that_comes_may_be_what_was_imported(tree: Path, tmp_path: Path) 
 def test_a_digest_that_is_kept_needs_no_reading(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path / "store")
     before = of_files_stored(tree, ["sched.a"], store)
-    monkeypatch.setattr(provenance, "of_files", lambda *_: pytest.fail("reads the sources again"))
+    monkeypatch.setattr(provenance, "needed", lambda *_: pytest.fail("reads the sources again"))
     assert of_files_stored(tree, ["sched.a"], store) == before
 
 
