@@ -181,7 +181,7 @@ def _write(context: RealContext, node: NodeProto) -> None:
             return
         if not _is_move(node):
             raise Refused("computes with 8 bits that have no scale yet")
-        scale, zero = _scale_behind(context, node.output[0])
+        scale, zero = _scale_behind(context, node.output[0], context.zero_left_out(node.input[0]))
         context.pin_input(node.input[0], scale, zero, None)
         integers = [node.input[0]]
     copy = type(node)()
@@ -191,7 +191,7 @@ def _write(context: RealContext, node: NodeProto) -> None:
         and node.input[0] in context.constants
         and context.constants[node.input[0]].dtype.itemsize == 1
     ):
-        scale, zero = _scale_behind(context, node.output[0])  # a table of bytes
+        scale, zero = _scale_behind(context, node.output[0], context.zero_left_out(node.input[0]))  # a table of bytes
         copy.input[0] = context.operand(node.input[0], scale, zero)
         context.scales[node.output[0]] = scale, zero
         context.nodes.append(copy)
@@ -265,15 +265,16 @@ def _follows(context: RealContext, node: NodeProto) -> None:
         context.rounded |= dict.fromkeys(node.output, most)
 
 
-def _scale_behind(context: RealContext, name: str) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Scale and zero point with which a tensor is read, perhaps after it was moved."""
+def _scale_behind(context: RealContext, name: str, default: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Scale and zero point with which a tensor is read, perhaps after it was moved; `default`: where its reader names
+    none."""
     for node in context.file.graph.node:
         operator = operator_name(node)
         if name not in node.input:
             continue
         at = list(node.input).index(name)
         if _is_move(node):
-            return _scale_behind(context, node.output[0])
+            return _scale_behind(context, node.output[0], default)
         if operator in OPERATORS and operator not in ("ConvInteger", "MatMulInteger"):
-            return context.number(node, at + 1), context.number(node, at + 2, np.uint8(0))
+            return context.number(node, at + 1), context.number(node, at + 2, default)
     raise Refused(f"tensor {name!r} has 8 bits without a scale")

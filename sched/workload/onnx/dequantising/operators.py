@@ -13,7 +13,7 @@ from ..errors import Refused
 from ..load import CheckedModel, attributes
 from ..pins import EXACT, Rounded, scales_of
 from .context import RealContext, along, real_numbers
-from .pairs import weights_before
+from .pairs import weights_before, zero_left_out
 
 if TYPE_CHECKING:
     from onnx import NodeProto
@@ -107,7 +107,7 @@ def of_two(context: RealContext, node: NodeProto) -> None:
     sides = [
         context.operand(node.input[at], context.number(node, at + 1), context.number(node, at + 2)) for at in (0, 3)
     ]
-    numbers = context.number(node, 6), context.number(node, 7, np.uint8(0))
+    numbers = context.number(node, 6), context.number(node, 7, context.zero_left_out(node.input[0]))
     operator = node.op_type.removeprefix("QLinear")
     context.emit_rounded(node, operator, sides, numbers, before=_rounding_before(context, node, operator))
 
@@ -131,8 +131,9 @@ def of_one(context: RealContext, node: NodeProto) -> None:
     if options.pop("channels_last", 0):
         raise Refused("channels_last")
     options.pop("opset", None)
-    x = context.operand(node.input[0], context.number(node, 1), context.number(node, 2, np.uint8(0)))
-    numbers = context.number(node, 3), context.number(node, 4, np.uint8(0))
+    default = context.zero_left_out(node.input[0])
+    x = context.operand(node.input[0], context.number(node, 1), context.number(node, 2, default))
+    numbers = context.number(node, 3), context.number(node, 4, default)
     context.emit_rounded(node, node.op_type.removeprefix("QLinear"), [x], numbers, **options)
 
 
@@ -145,7 +146,7 @@ def concatenation(context: RealContext, node: NodeProto) -> None:
 
 
 def quantise(context: RealContext, node: NodeProto) -> None:
-    scale, zero = context.number(node, 1), context.number(node, 2, np.uint8(0))
+    scale, zero = context.number(node, 1), context.number(node, 2, zero_left_out(node))
     if scale.size == 1:
         if any(value.name == node.input[0] for value in context.file.graph.input):
             context.entries[node.input[0]] = node.output[0]
@@ -165,7 +166,7 @@ def quantise(context: RealContext, node: NodeProto) -> None:
 
 
 def dequantise(context: RealContext, node: NodeProto) -> None:
-    scale, zero = context.number(node, 1), context.number(node, 2, np.uint8(0))
+    scale, zero = context.number(node, 1), context.number(node, 2, context.zero_left_out(node.input[0]))
     if scale.ndim > 1:
         raise Refused("scales in blocks")
     if zero.dtype.name not in ("uint8", "int8", "int32"):

@@ -209,7 +209,15 @@ def cuts_below_0(node: NodeProto, constants: dict[str, NDArray[Any]]) -> bool:
 
 def _zero(node: NodeProto, constants: dict[str, NDArray[Any]]) -> NDArray[Any]:
     """The zero point of a QuantizeLinear."""
-    return constants[node.input[2]] if len(node.input) > 2 and node.input[2] else np.array(0, np.uint8)
+    return constants[node.input[2]] if len(node.input) > 2 and node.input[2] else zero_left_out(node)
+
+
+def zero_left_out(node: NodeProto) -> NDArray[Any]:
+    """The zero point of a QuantizeLinear that names none."""
+    from onnx import TensorProto, helper
+
+    element = next((item.i for item in node.attribute if item.name == "output_dtype"), 0)
+    return np.zeros((), helper.tensor_dtype_to_np_dtype(element or TensorProto.UINT8))
 
 
 def weights_before(

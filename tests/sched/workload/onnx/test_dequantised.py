@@ -270,3 +270,21 @@ def test_a_file_whose_bytes_become_real_numbers_first_and_whose_end_chooses(tmp_
     assert report.numbers["x"][0] == 1
     assert report.host is not None
     assert report.host.outputs == ("y",)
+
+
+def test_zero_points_that_a_file_leaves_out() -> None:
+    """They are 0 of the type that the operand has."""
+    m = FloatModel()
+    m.element = TensorProto.INT8
+    scale, zero = m.constant(0.5), m.constant(0, np.int8)
+    m.node("QLinearAdd", ["x", scale, zero, "x", scale, zero, scale], "sum", domain="com.microsoft")
+    m.node("DequantizeLinear", ["sum", scale], "y")
+    model = m.build("y")
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    assert dequantised(model, "m").pins == {"x": Pin(0.5, 0, -128), "sum": Pin(0.5, 0, -128)}
+    m.nodes[:] = m.nodes[1:]
+    m.nodes[0].input[0] = "x"
+    assert dequantised(m.build("y"), "m").pins == {"x": Pin(0.5, 0, -128)}
+    m.nodes[0].input[0] = m.node("Transpose", "x", "moved")
+    m.nodes.reverse()
+    assert set(dequantised(m.build("y"), "m").pins.values()) == {Pin(0.5, 0, -128)}

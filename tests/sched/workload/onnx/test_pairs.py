@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto
 
 from meshloom.sched.workload.onnx.dequantising.pairs import without_pairs
+from meshloom.sched.workload.onnx.dequantising.wide import without_wide_pairs
 from meshloom.sched.workload.onnx.errors import UnsupportedError
 from meshloom.sched.workload.onnx.pins import Pin
 from meshloom.sched.workload.onnx.quantise import quantise_with_report
@@ -73,9 +77,41 @@ def test_a_zero_point_at_the_end_of_its_range_is_a_relu() -> None:
     assert [(layer.kind, layer.relu) for layer in graph.layers] == [("conv", True), ("conv", False), ("conv", False)]
 
 
+@pytest.mark.parametrize(("element", "between"), [(TensorProto.INT8, "Identity"), (TensorProto.UINT8, "Relu")])
+def test_a_type_without_a_zero_point(element: int, between: str) -> None:
+    m = FloatModel(opset=21)
+    scale = m.constant(0.05)
+    q = m.node("QuantizeLinear", [m.conv("x", "a", (4, 3, 3, 3)), scale], "q", output_dtype=element)
+    m.conv(m.node("DequantizeLinear", [q, scale], "d"), "y", (4, 4, 1, 1))
+    assert [node.op_type for node in without_pairs(m.build("y"))[0].graph.node] == ["Conv", between, "Conv"]
+
+
+@pytest.mark.parametrize(("strip", "kind"), [(without_pairs, np.uint8), (without_wide_pairs, np.uint16)])
+def test_what_a_pair_need_not_cut_off(
+    strip: Callable[[onnx.ModelProto], tuple[onnx.ModelProto, Any]], kind: type
+) -> None:
+    """An input may be below 0, the result of a Relu not."""
+    m = FloatModel()
+    a = m.node("Relu", m.conv(pair(m, "x", 0.02, 0, kind, "x2"), "a", (4, 3, 3, 3)), "a2")
+    m.conv(pair(m, a, 0.02, 0, kind, "a3"), "y", (4, 4, 1, 1))
+    nodes = strip(m.build("y"))[0].graph.node
+    assert [node.op_type for node in nodes] == ["Relu", "Conv", "Relu", "Identity", "Conv"]
+    assert [node.name for node in nodes] == ["n_x2", "n_a", "n_a2", "n_a3", "n_y"]
+
+
 def test_pairs_that_rescale_stay_and_are_refused() -> None:
     m = FloatModel()
     model = m.build(m.conv(pair(m, m.conv("x", "a", (4, 3, 3, 3)), 0.02, 0, np.int8, "a2", 0.04), "y", (4, 4, 1, 1)))
     assert without_pairs(model) == (model, {})
     with pytest.raises(UnsupportedError, match="QuantizeLinear"):
         quantise_with_report(model, m.data())
+
+
+def test_pairs_of_16_bits_that_stay() -> None:
+    """Those of 8 bits do, those that rescale, and those whose integers are an output."""
+    m = FloatModel()
+    a = pair(m, pair(m, "x", 0.01, 0, np.int16, "wide"), 0.02, 0, np.int8, "a")
+    b = pair(m, pair(m, a, 0.01, 0, np.int16, "b", 0.02), 0.03, 0, np.int16, "c")
+    stripped, (note,) = without_wide_pairs(m.build(b, "c_q"))
+    assert [node.name for node in stripped.graph.node] == ["n_wide", "n_a_q", "n_a", "n_b_q", "n_b", "n_c_q", "n_c"]
+    assert note.startswith("1 pair of")
