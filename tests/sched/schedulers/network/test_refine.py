@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -27,6 +28,7 @@ from meshloom.sched.schedulers.network.refine import Effort, refined, with_effor
 from meshloom.sched.schedulers.network.reuse import Reuse
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, layer_of, schedule, search_cache
 from meshloom.sched.schedulers.network.sharing import SWITCHES, SharingOptions
+from meshloom.sched.schedulers.network.sharing_search import SharingSearch
 from meshloom.sched.schedulers.network.storage import SMALL_SHARE, staging_words
 from meshloom.sched.workload import zoo
 from meshloom.sched.workload.graph import Graph, Value
@@ -242,6 +244,68 @@ def test_the_program_of_the_best_is_at_hand() -> None:
     fewer = result.schedule.model_copy(update={"operations": result.schedule.operations[:-1]})
     assert not done.is_of(fewer)
     assert checked(done, CHIP) is done.program
+
+
+def pairs() -> Graph:
+    grower = Grower(3, Value("x", 3, 8, 8))
+    last = grower.depthwise("dw1", grower.conv("first", "x", 8), square(3, 1, 1))
+    last = grower.depthwise("dw2", grower.conv("pw1", last, 8), square(3, 1, 1))
+    return grower.graph("pairs", grower.conv("pw2", last, 8))
+
+
+def streamed() -> Graph:
+    """Most weights are of a layer with four pixels."""
+    grower = Grower(3, Value("x", 3, 6, 6))
+    return grower.graph("streamed", grower.conv("small", grower.conv("large", "x", 8), 16, square(3, 3, 0)))
+
+
+SENT = "pushed:3 whole=False, whole=False, turned:3, pushed:3, turned:3 pushed:3, pushed:0, turned:3 pushed:0"
+PUSHED, HORIZON = "pushed:5, pushed:10, pushed:5, staging=16", "horizon=1500, horizon=4000, horizon=12000"
+ONE = "turned:1, turned:1, turned:1, turned:1, turned:1, second:1, third:1"
+
+
+@pytest.mark.parametrize(
+    ("graph", "more", "order"),
+    [
+        (layers, {}, f"{SENT}, staging=16, {HORIZON}, pushed:5, {ONE}, pushed:5"),
+        (layers, {"spilled": True}, f"{SENT}, staging=16, between=planes, {HORIZON}"),
+        (layers, {"planner": Mock(key="it")}, f"{SENT}, staging=16, {HORIZON}, planned:1, planned:1, planned:1"),
+        (streamed, {}, f"{SENT.replace('3', '2')}, deep=True, staging=16, {HORIZON}"),
+        (pairs, {}, f"{PUSHED}, apart:2, expanded:1, {HORIZON}, whole=False, expanded:2, apart:1, apart:1, expanded:1"),
+        (pairs, {"spilled": True}, f"{PUSHED}, apart:2, expanded:1, between=planes, {HORIZON}"),
+        (pairs, {"large": True}, f"apart:2, expanded:1, expanded:2, {PUSHED}, {HORIZON}, whole=False, apart:1"),
+        (pairs, {"quick": True}, "<1 apart:2, <1 expanded:1, pushed:5, pushed:10, <1 expanded:2, <1 apart:1"),
+        (
+            pairs, {"quick": True, "spilled": True},
+            "<1 apart:2, <1 expanded:1, <1 staging=16, <1 between=planes, pushed:5, pushed:10",
+        ),
+        (streamed, {"quick": True}, "deep=True"),
+    ],
+)  # fmt: skip
+def test_what_is_compared_in_which_order(
+    graph: Callable[[], Graph], more: dict[str, Any], order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as the first schedule is the best: what is otherwise in each, of sets how many entries. `<1`: only if the
+    estimate is no longer."""
+    network, tried = graph(), list[SharingOptions]()
+    names, words = tuple(layer.output for layer in network.layers), list[str]()
+
+    def judged(search: SharingSearch, sharing: SharingOptions) -> tuple[Any, object]:
+        tried.append(sharing)
+        now = {field.name: getattr(sharing, field.name) for field in fields(sharing)}
+        now = {name: now[name] for name in now if now[name] != getattr(tried[0], name) and name != "planner"}
+        each = [f"{name}:{len(one)}" if isinstance(one, frozenset) else f"{name}={one}" for name, one in now.items()]
+        words.append(" ".join(["<1"] * (search.hopeless == 1) + each))
+        operations = sharing_search.LARGE + 1 if more.get("large") else 1
+        played = {"cycles": len(tried), "worst": names, "alone": names, "spilled": more.get("spilled", False)}
+        return sharing_search._Played(1, operations, **played), object()
+
+    monkeypatch.setattr(SharingSearch, "_judged", judged)
+    if more.get("quick"):
+        with_effort(Effort.QUICK, network, CHIP)
+    else:
+        refined(network, CHIP, most=order.count(",") + 2, planner=more.get("planner"))
+    assert ", ".join(words[1:]) == order
 
 
 # -- work ------------------------------------------------------------------------------------------------------------
