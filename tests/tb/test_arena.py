@@ -215,6 +215,7 @@ def test_a_mapping_by_an_importer_of_anybodys_takes_part(here: None, folder: Pat
     ("more", "says"),
     [
         (("--entry", "loop_ordr"), "unknown scheduler 'loop_ordr'"),
+        (("--entry", "loop_order:efort=1"), "has no option 'efort' for layers; did you mean effort?"),
         (("--entry", "nobody.py:schedule"), "there is no file nobody.py"),
         (("--entry", "zigzag:nobody.json"), "nobody.json: No such file or directory"),
         (("--entry", f"zigzag:{GEMM}", "--workload", "gemm:8x8x8"), "is not given"),

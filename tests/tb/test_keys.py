@@ -22,8 +22,9 @@ from meshloom.tb.build.runtime import runtime
 from meshloom.tb.devices.noc import build as noc
 from meshloom.tb.inputs import packages
 from meshloom.tb.inputs.packages import Package
+from meshloom.tb.results.sweep import SweepError
 from meshloom.tb.runs.online.recorded import Records
-from meshloom.tb.runs.sweeps import evaluate
+from meshloom.tb.runs.sweeps import evaluate, grid
 from meshloom.tb.verify import ahead_soak, noc_soak
 
 ROOT = Path(__file__).parents[2]
@@ -274,6 +275,19 @@ def test_points_of_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
         patch.setattr(evaluate.provenance, "digest", lambda *modules: f"other {modules}")
         names["code"] = code("loop_order", None)
     different(names)
+
+
+@pytest.mark.parametrize(("name", "tail"), [("m.onnx", ""), ("m.csv", ""), ("m.csv", "/layer"), ("m.py", ":kind")])
+def test_files_of_points(name: str, tail: str, tmp_path: Path) -> None:
+    digests = list[object]()
+    for folder, text in (("one", "1"), ("same", "1"), ("other", "2")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / name).write_text(text)
+        point = grid.Point("tiny", None, "", "", "loop_order", f"{tmp_path / folder / name}{tail}", None, {})
+        digests.append(point.content["file"])
+    assert digests[0] == digests[1] != digests[2]
+    with pytest.raises(SweepError, match=f"{name}: cannot be read: No such file"):
+        grid._file(f"{tmp_path / name}{tail}")
 
 
 def test_a_digest_has_the_whole_label(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,13 +10,15 @@ import subprocess
 import sys
 import time
 import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from distributed.scheduler import KilledWorker
 
 import meshloom
 from meshloom.hw.spec.config import ConfigError, load
@@ -27,6 +29,7 @@ from meshloom.tb.results.identity import sources
 from meshloom.tb.results.recorder import RESULTS_FOLDER
 from meshloom.tb.results.schema import Results, Status
 from meshloom.tb.results.sweep import PointRow, SweepError, SweepFile, read
+from meshloom.tb.runs.failures import Failure
 from meshloom.tb.runs.sweeps import cluster, grid, query, store
 from meshloom.tb.runs.sweeps import sweep as sweeps
 from meshloom.tb.runs.sweeps.evaluate import Batch, Done, OtherSourcesError, Task, evaluate
@@ -495,6 +498,59 @@ def test_workers_here_are_processes_that_hear_nobody_else(monkeypatch: pytest.Mo
     assert (given["protocol"], given["security"].require_encryption) == ("tls://", True)
     assert (given["scheduler_kwargs"], given["worker_dashboard_address"]) == ({"dashboard": False}, "127.0.0.1:0")
     assert given["memory_limit"] == 0, "memory is nothing that a worker is ended for"
+
+
+class PlayedCluster:
+    """Does jobs one after the other when it is waited for; those with a `x` kill its two workers."""
+
+    def __init__(self) -> None:
+        self.going, self.most = list[SimpleNamespace](), 0
+
+    def nthreads(self) -> dict[str, int]:
+        return {"one": 1, "two": 1}
+
+    def submit(self, perform: Callable[[str], str], text: str, pure: bool) -> SimpleNamespace:
+        error = KilledWorker(text, "two", 2) if "x" in text else None
+        return SimpleNamespace(key=text, exception=lambda: error, result=lambda: perform(text))
+
+    def add(self, future: SimpleNamespace) -> None:
+        self.going.append(future)
+        self.most = max(self.most, len(self.going))
+
+    def __iter__(self) -> Iterator[SimpleNamespace]:
+        while self.going:
+            yield self.going.pop(0)
+
+
+class PlayedJob:
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def model_dump_json(self) -> str:
+        return self.text
+
+    @staticmethod
+    def perform(text: str) -> str:
+        return text.upper()
+
+    def apart(self) -> list[PlayedJob]:
+        return list(map(PlayedJob, self.text))
+
+    def outcome(self, text: str) -> str:
+        return text
+
+    def lost(self, why: Failure) -> str:
+        return f"{self.text}: {why.message.partition(' died')[0]}"
+
+
+def test_jobs_are_sent_a_few_ahead_and_apart_if_they_kill_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    client, done = PlayedCluster(), list[str]()
+    monkeypatch.setattr("distributed.as_completed", lambda: client)
+    cluster.run(cast("Any", client), list(map(PlayedJob, ["ab", "cxd", *"efghij"])), done.append)
+    assert done[0] == "AB"
+    assert sorted(done) == [*["AB", "C", "D", "E", "F", "G", "H", "I", "J"], "x: 2 workers"]
+    assert client.most == 2 * (1 + cluster.AHEAD) + 2, "and those that were apart"
+    cluster.run(cast("Any", client), [], done.append)
 
 
 @pytest.mark.slow

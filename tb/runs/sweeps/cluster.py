@@ -161,20 +161,23 @@ def run(client: Client, jobs: Sequence[Job[D]], on_done: Callable[[D], None]) ->
     waiting = list(reversed(jobs))
     sent: dict[str, Job[D]] = {}
 
-    def send(job: Job[D]) -> Future:
+    going = as_completed()
+
+    def send(job: Job[D]) -> None:
         future = client.submit(job.perform, job.model_dump_json(), pure=False)
         sent[future.key] = job
-        return future
+        going.add(future)
 
-    going = as_completed()
-    for _ in range(min(len(waiting), (1 + AHEAD) * workers(client))):
-        going.add(send(waiting.pop()))
+    def send_ahead() -> None:
+        while waiting and len(sent) < (1 + AHEAD) * workers(client):
+            send(waiting.pop())
+
+    send_ahead()
     for future in going:
         job = sent.pop(future.key)
         for left in _finished(future, job, on_done):
-            going.add(send(left))
-        while waiting and len(sent) < (1 + AHEAD) * workers(client):
-            going.add(send(waiting.pop()))
+            send(left)
+        send_ahead()
 
 
 J = TypeVar("J", bound=Job[Any])
