@@ -8,7 +8,8 @@ from random import Random
 import pytest
 
 from meshloom.hw.spec.config import load
-from meshloom.sched.lowering.templates.flush import end_address, host_pages
+from meshloom.hw.spec.isa import PAGE_WORDS
+from meshloom.sched.lowering.templates.flush import end_address, flush, host_pages
 from meshloom.sched.schedulers.online.windows import DramWindows, Window, WindowError
 
 from ...served import chip_of
@@ -67,6 +68,18 @@ def test_the_last_pages_are_the_hosts() -> None:
     large = load("lp25")
     assert host_pages(large).stop * 1024 == large.dram.words
     assert len({end_address(large, slot) // 64 for slot in range(large.programs)}) == large.programs
+
+
+@pytest.mark.parametrize("cores", range(1, 17))
+def test_the_hosts_pages_hold_what_flushes_all_cores(cores: int) -> None:
+    """The streams, the boot stream behind them and those that end programs; a page fewer would not."""
+    rows = f"dram {'core ' * cores}{'. ' * (16 - cores)}".split()
+    chip = chip_of(" ".join(rows[:9]), " ".join(["host", *rows[9:]]), dram={"words": 200 * PAGE_WORDS})
+    streams = flush(chip, chip.cores, chip.programs, host_pages(chip).start)
+    *_, last = streams
+    counts = len(last.instructions), len(streams)
+    end = last.address + sum(-(-count * chip.instruction_words // 64) * 64 for count in counts)
+    assert 0 <= end_address(chip, chip.programs - 1) - end < PAGE_WORDS
 
 
 def test_what_never_fits_is_an_error_with_sizes() -> None:
