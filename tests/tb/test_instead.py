@@ -51,6 +51,9 @@ def test_a_file_that_is_nothing(folder: Path) -> None:
         assert shown.exit_code == 2
         assert "there is no such file; schedules and programs are read from files" in text_of(shown.stderr)
         assert "`meshloom schedule 'resnet8/*' --out s.json`" in text_of(shown.stderr)
+        (folder / "program").write_text("{}")
+        assert "program: not a Meshloom program image" in text_of(invoke(command, "program").stderr)
+        assert "gone.json: cannot be read: No such file" in text_of(invoke(command, "gone.json").stderr)
     (folder / "x.toml").write_text("a = ")
     assert "malformed TOML" in text_of(invoke("check", "x.toml").stderr)
     assert invoke("check", "gone.toml").exit_code == 2
