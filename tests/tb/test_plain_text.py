@@ -101,6 +101,7 @@ def test_no_text_is_interpreted_anywhere() -> None:
     for path in sorted(Path(meshloom.tb.__file__).parent.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         assert "rich.markup" not in text, path
+        assert "markup=True" not in text, path
         assert "from_markup" not in text, path
         assert path.name == "console.py" or not re.search(r"\b_?Console\(", text), path
         for column in re.findall(r"(?<!Bar)TextColumn\([^)]*\)", text):
