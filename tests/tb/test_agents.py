@@ -15,8 +15,10 @@ import pytest
 from meshloom.tb.api.agents import AgentLimits, server
 from meshloom.tb.api.fence import Fence, FenceError
 from meshloom.tb.api.protocol import LONGEST, VERSIONS, CallError, Server, Tool
+from meshloom.tb.cli.mcp import McpRequest
 
 GEMM = Path(__file__).parents[2] / "examples" / "mappings" / "zigzag" / "tiny" / "gemm_32x32x32_complete.json"
+PAGE = Path(__file__).parents[2] / "docs" / "agents.md"
 LIMITS = AgentLimits(60, 4096, 100_000, 20_000)
 Call = Callable[..., tuple[Any, bool]]
 
@@ -41,6 +43,15 @@ def _caller(folder: Path, limits: AgentLimits = LIMITS, schedulers: bool = False
 
 def _request(method: str, **params: object) -> str:
     return json.dumps({"jsonrpc": "2.0", "id": 7, "method": method, "params": params})
+
+
+def test_what_a_server_allows_unless_told_otherwise() -> None:
+    """The limits are those that the page says, and no file of the folder is executed."""
+    text, request = PAGE.read_text(encoding="utf-8"), McpRequest(Path())
+    limits = f"{request.time_limit:g} seconds", f"{request.memory_limit} MB", f"{request.max_cycles:,}"
+    for limit in (*limits, f"{request.max_output:,}"):
+        assert f"({limit})" in text
+    assert not request.allow_schedulers
 
 
 # -- over a pipe ------------------------------------------------------------------------------------------------------
