@@ -105,6 +105,15 @@ def test_check_and_disasm_of_schedule_and_image(folder: Path) -> None:
         assert wrong.stderr.startswith("error: ")
 
 
+def test_check_says_what_nobody_consumes(folder: Path) -> None:
+    program = lower(saved_schedule(folder / "copy.json"), load_chip("tiny"))
+    program.streams[0].instructions[-1].fields.update(post_sem=9, post_n=1)
+    image.save(program, folder / "more.bin")
+    shown = invoke("check", "more.bin")
+    assert shown.exit_code == 0, shown.output
+    assert "ends at 1: no instruction consumes these posts" in shown.output
+
+
 def test_check_of_onnx_files(folder: Path) -> None:
     """What would run, and what cannot; sizes that the file leaves open are asked for."""
     model = FloatModel((1, 3, "rows", 8))

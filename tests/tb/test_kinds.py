@@ -12,13 +12,18 @@ from typer.testing import CliRunner
 
 import meshloom
 from meshloom.hw.spec.config import load
+from meshloom.sched.ir.schedule import Schedule
+from meshloom.sched.lowering.predict import Lowered
 from meshloom.sched.schedulers.registry import SchedulerError
+from meshloom.sched.workload import catalog
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.tb.cli.main import app
 from meshloom.tb.results.sweep import SweepFile
 from meshloom.tb.runs import batch, runner
 from meshloom.tb.runs.failures import Failure
-from meshloom.tb.runs.kinds import table
+from meshloom.tb.runs.kinds import layers, table
+from meshloom.tb.runs.kinds.interface import Listener
+from meshloom.tb.runs.kinds.mappings import MappedSource
 from meshloom.tb.runs.sweeps.evaluate import deciding_code
 from meshloom.tb.runs.sweeps.grid import points
 
@@ -35,7 +40,9 @@ from pathlib import Path
 from typing import Any
 
 from meshloom.sched.workload.layers import WorkloadError
-from meshloom.tb.runs.kinds import table
+from meshloom.tb.runs.kinds import layers, table
+from meshloom.tb.runs.kinds.interface import Listener
+from meshloom.tb.runs.kinds.mappings import MappedSource
 from meshloom.tb.runs.kinds.interface import WorkloadKind
 
 
@@ -216,3 +223,43 @@ class Detailed:
 def test_kinds_of_others_need_not_leave_details_out(item: Any, detailed: bool, outcome: str) -> None:
     run: Any = None
     assert batch._row(item, run, load("tiny"), detailed) == outcome
+
+
+def test_what_a_scheduler_has_lowered_is_not_lowered_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless it is of another schedule."""
+    chip, again = load("tiny"), list[Schedule]()
+    one, other = (
+        table.one(name, chip).plan(chip, "loop_order:effort=0.01", Listener()) for name in ("gemm:8x8x8", "gemm:4x4x4")
+    )
+    done = [Lowered(each.schedule, each.program, each.timeline) for each in (one, other)]
+    monkeypatch.setattr(layers, "planned", lambda schedule, *_: again.append(schedule))
+    assert layers._planned(other.schedule, done, chip, Listener()).program is other.program
+    assert not again
+    layers._planned(other.schedule, done[:1], chip, Listener())
+    assert again == [other.schedule]
+
+
+def test_what_names_mean() -> None:
+    names = (
+        "gemm:8x8x8",
+        "resnet8",
+        "resnet8/*",
+        "zigzag:a.json",
+        "stream:a.json",
+        "s.json",
+        "a.onnx",
+        "chain:a/b..c,b4",
+    )
+    assert [name for name in names if table.is_mapping(name)] == ["zigzag:a.json", "stream:a.json"]
+    assert [name for name in names if table.is_network(name)] == ["resnet8", "a.onnx"]
+    assert [name for name in names if table.is_file(name)] == ["s.json"]
+    (source,) = table.find("zigzag:a.json")
+    assert isinstance(source, MappedSource)
+    assert not source.nearest
+    assert [table.regression(name)[0].name for name in ("loop_order", "chain")] == ["resnet8", "resnet8/conv1"]
+
+
+def test_what_the_data_of_a_layer_are() -> None:
+    planned: Any = None
+    data = [layers.LayerRun(catalog.find(name)[0], planned).data for name in ("resnet8/conv1", "gemm:8x8x8")]
+    assert data == ["trained weights, stored activation", "random bytes, seeded by the workload's name"]
