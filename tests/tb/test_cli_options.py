@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import meshloom
 from meshloom.tb.api.request import RunRequest
 from meshloom.tb.cli.main import app
-from meshloom.tb.cli.requests import filled
+from meshloom.tb.cli.requests import filled, once
 
 from .command_line import invoke
 
@@ -47,6 +47,12 @@ def test_an_option_with_one_value_is_given_once(command: Any, option: Any) -> No
     with pytest.raises(typer.BadParameter, match=r"^is given 2 times, but has one value; give it once$") as wrong:
         command.make_context(command.name, [names[0], *flag, names[-1], *flag])
     assert wrong.value.param_hint == option.opts[0]
+
+
+def test_values_of_an_option_with_several_differ() -> None:
+    assert once(["a", "b"], "--chip") == ["a", "b"]
+    with pytest.raises(typer.BadParameter, match=r"^a is given 3 times; give each once$"):
+        once(["a", "b", "a", "b", "a"], "--chip")
 
 
 @pytest.mark.parametrize("words", [["run", "gemm:4x4x4"], ["cache"], ["cache", "clean"]])
