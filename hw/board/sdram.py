@@ -136,14 +136,17 @@ class Sdram(wiring.Component):
         start = self._cycles(times.start)
         clock, due = Signal(range(interval), init=interval - 1), Signal(4)
         hold = Signal(range(max(start, self._cycles(times.rfc)) + 1), init=start)  # no command for so many cycles
-        opened, written = Signal(range(self._cycles(times.ras) + 1)), Signal(range(max(2, self._cycles(times.wr)) + 1))
-        refreshed = Signal()
+        ras_left, wr_left = (
+            Signal(range(self._cycles(times.ras) + 1)),
+            Signal(range(max(2, self._cycles(times.wr)) + 1)),
+        )
+        refreshing = Signal()
         m.d.sync += [
             clock.eq(Mux(clock == 0, interval - 1, clock - 1)),
-            due.eq(due + ((clock == 0) & (due != 15)) - refreshed),
+            due.eq(due + ((clock == 0) & (due != 15)) - refreshing),
             hold.eq(Mux(hold == 0, 0, hold - 1)),
-            opened.eq(Mux(opened == 0, 0, opened - 1)),
-            written.eq(Mux(written == 0, 0, written - 1)),
+            ras_left.eq(Mux(ras_left == 0, 0, ras_left - 1)),
+            wr_left.eq(Mux(wr_left == 0, 0, wr_left - 1)),
         ]
         m.d.comb += pins.cke.eq(1)
 
@@ -158,7 +161,7 @@ class Sdram(wiring.Component):
         hit = open_banks.bit_select(bank, 1) & same.bit_select(bank, 1)
         writes = item.store.any()
         reading = Signal(self.READ_CYCLES)  # a column that is read is on its way
-        may_close = (opened == 0) & (written == 0)
+        may_close = (ras_left == 0) & (wr_left == 0)
 
         def command(*names: str) -> Iterator[object]:
             yield pins.cs.eq(1)
@@ -167,15 +170,15 @@ class Sdram(wiring.Component):
 
         go, last = Signal(), Signal()  # a column's command goes; it is the word's last
         m.d.comb += [last.eq(at == columns - 1), self.request.ready.eq(go & last)]
-        begun, left = Signal(), Signal(range(FIRST_REFRESHES + 1), init=FIRST_REFRESHES)
+        closed, left = Signal(), Signal(range(FIRST_REFRESHES + 1), init=FIRST_REFRESHES)
         with m.FSM():
             with m.State("serve"):
                 with m.If(hold != 0):
                     pass
-                with m.Elif(~begun | ((due != 0) & (at == 0))):  # all rows are closed, for a refresh
+                with m.Elif(~closed | ((due != 0) & (at == 0))):  # all rows are closed, for a refresh
                     with m.If(may_close):
                         m.d.comb += [*command("ras", "we"), pins.a.eq(_ALL)]
-                        m.d.sync += [open_banks.eq(0), hold.eq(self._cycles(times.rp) - 1), begun.eq(1)]
+                        m.d.sync += [open_banks.eq(0), hold.eq(self._cycles(times.rp) - 1), closed.eq(1)]
                         m.next = "refresh"
                 with m.Elif(self.request.valid & hit):
                     m.d.comb += go.eq(~writes | ~reading.any())
@@ -191,7 +194,7 @@ class Sdram(wiring.Component):
                         ]
                         m.d.sync += at.eq(at + 1)
                         with m.If(writes):
-                            m.d.sync += written.eq(max(2, self._cycles(times.wr)) - 1)
+                            m.d.sync += wr_left.eq(max(2, self._cycles(times.wr)) - 1)
                 with m.Elif(self.request.valid & open_banks.bit_select(bank, 1)):
                     with m.If(may_close):
                         m.d.comb += [*command("ras", "we"), pins.ba.eq(bank)]
@@ -203,14 +206,14 @@ class Sdram(wiring.Component):
                     m.d.sync += [
                         open_banks.bit_select(bank, 1).eq(1),
                         hold.eq(self._cycles(times.rcd) - 1),
-                        opened.eq(self._cycles(times.ras) - 1),
+                        ras_left.eq(self._cycles(times.ras) - 1),
                     ]
                     with m.Switch(bank):
                         for number, each in enumerate(rows):
                             with m.Case(number):
                                 m.d.sync += each.eq(row)
             with m.State("refresh"), m.If(hold == 0):
-                m.d.comb += [*command("ras", "cas"), refreshed.eq(due != 0)]
+                m.d.comb += [*command("ras", "cas"), refreshing.eq(due != 0)]
                 m.d.sync += hold.eq(self._cycles(times.rfc) - 1)
                 m.next = "serve"
                 with m.If(left > 1):

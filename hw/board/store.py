@@ -59,7 +59,7 @@ class SdramStore(wiring.Component):
         m.submodules.sdram = sdram
         wiring.connect(m, sdram.pins, wiring.flipped(self.pins))
         of_link = len(channels)
-        asked, done, kept = Signal(), Signal(), Signal(config.word_bits)  # the link's read is under way; has its word
+        pending, done, kept = Signal(), Signal(), Signal(config.word_bits)  # the link's read is under way; has its word
         takes, served = Signal(), Signal()
         m.d.comb += takes.eq(~sdram.request.valid | sdram.request.ready)
         item: Any = sdram.request.payload
@@ -84,7 +84,7 @@ class SdramStore(wiring.Component):
                         item.store.eq(payload.store),
                     ]
                 free &= ~request.valid
-            with m.If(free & (link.write | (link.read & ~asked & ~done))):
+            with m.If(free & (link.write | (link.read & ~pending & ~done))):
                 m.d.comb += served.eq(link.write)
                 m.d.sync += [
                     sdram.request.valid.eq(1),
@@ -92,12 +92,12 @@ class SdramStore(wiring.Component):
                     item.address.eq(base + link.address),
                     item.data.eq(link.data),
                     item.store.eq(Mux(link.write, -1, 0)),
-                    asked.eq(link.read),
+                    pending.eq(link.read),
                 ]
         for index in channels:
             m.d.comb += self.answers(index).eq(sdram.answers & (sdram.tag == index))
         with m.If(sdram.answers & (sdram.tag == of_link)):
-            m.d.sync += [kept.eq(sdram.word), asked.eq(0), done.eq(1)]
+            m.d.sync += [kept.eq(sdram.word), pending.eq(0), done.eq(1)]
         return m
 
 

@@ -63,11 +63,12 @@ def outputs(
 def _finished(
     graph: Graph, name: str, array: NDArray[np.floating], title: str, feed: Feed, folder: Path | None
 ) -> OutputFigures:
-    """An output that the host has made: scores if there is one for each label, or the number of a class. Several whole
-    numbers are no scores: TopK's, say."""
+    """An output that the host has made: scores if there is one for each label, or the number of a class. Several wide
+    whole numbers are no scores: TopK's, say."""
     flat, count = array.ravel(), len(graph.labels)
     top: tuple[ClassScore, ...] = ()
-    if flat.size > 1 and max(array.shape) == flat.size and count in (0, flat.size) and array.dtype.kind not in "iu":
+    numbers = array.dtype.kind in "iu" and array.dtype.itemsize > 1
+    if flat.size > 1 and max(array.shape) == flat.size and count in (0, flat.size) and not numbers:
         top = _best(graph, flat, named=True)
     elif flat.size == 1 and array.dtype.kind in "iu":
         top = (ClassScore(index=int(flat[0]), label=graph.labels[int(flat[0])] if count > flat[0] else "", score=1.0),)

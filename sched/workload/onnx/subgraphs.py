@@ -61,7 +61,7 @@ def _outer(body: GraphProto) -> list[str]:
 def put_in_order(graph: GraphProto) -> None:
     """Puts nodes behind those whose results they read, as ONNX wants it and not every converter does; otherwise they
     stay as they are. Nodes in a circle stay at the end."""
-    made = {output for node in graph.node for output in node.output if output}
+    results = {output for node in graph.node for output in node.output if output}
     ready = set[str]()
     waiting: dict[str, list[int]] = {}
     missing: list[int] = []
@@ -81,7 +81,7 @@ def put_in_order(graph: GraphProto) -> None:
                         stack.append(later)
 
     for index, node in enumerate(nodes):
-        open_ = {name for name in reads(node) if name in made and name not in ready}
+        open_ = {name for name in reads(node) if name in results and name not in ready}
         missing.append(len(open_))
         for name in open_:
             waiting.setdefault(name, []).append(index)
