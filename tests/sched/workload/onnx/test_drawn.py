@@ -142,8 +142,8 @@ def test_copies_of_channels() -> None:
     )
     body, constants = 'a = Resize<mode = "linear">(x, r, s) y = Conv(a, w)', "float[0] r = {}, float[4] s = {1,2,1,1}"
     near(model_of("1,3,4,4", "y:1,1,4,4", body, f"{constants}, float[1,6,1,1] w = {{1,2,3,4,5,6}}"))
-    twice = constants.replace("{1,2,1,1}", "{1,2,1,2}")
-    model = model_of("1,3,4,4", "y:1,1,4,8", body, f"{twice}, float[1,6,1,1] w = {{1,2,3,4,5,6}}")
+    body, constants = body.replace('"linear"', '"linear", axes = [1]'), "float[0] r = {}, float[1] s = {2}"
+    model = model_of("1,3,4,4", "y:1,1,4,4", body, f"{constants}, float[1,6,1,1] w = {{1,2,3,4,5,6}}", opset=18)
     with pytest.raises(ValueError, match=r"Resize\): mode = linear along channels"):
         near(model)
 
