@@ -160,6 +160,7 @@ def test_what_takes_its_place_computes_the_same(case: str, opset: int) -> None:
             {"interleaved": 1},
             r"it turns neighbours as pairs \(interleaved\); export it with halves",
         ),
+        ("RotaryEmbedding", "x w b b", "y", {"is_packed_batching": 1}, "is_packed_batching is set; export it before"),
         ("RotaryEmbedding", "x x b b", "y", HEADS, r"its places are not \[batch, tokens\]"),
         ("RotaryEmbedding", "x w b b", "y", {}, "does not say num_heads"),
         ("SimplifiedLayerNormalization", "x b", "y", {"axis": 1}, "more than the last axis"),
