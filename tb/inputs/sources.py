@@ -178,7 +178,7 @@ def described(
         kind = "8 bits, with the chip's scales nearest to its own" if own or pins else kind
     if graph is None and looks_up(model):
         start = Start(model, str(path), [examples(model)])
-        model, first = start.rest, (start.note,)
+        model, first = start.rest, tuple(filter(None, [start.note]))
     if graph is None:
         net = fold_to_end(model, str(path), normalised=True)
         sizes = {name: list(source.shape) for name, source in net.inputs.items()}

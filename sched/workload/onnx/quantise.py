@@ -128,7 +128,7 @@ def quantise_with_report(
         model = reference = start.rest
         data = [start.run(item) for item in data]
         file, rounding = model, NOTHING
-        notes = (*notes, start.note)
+        notes = (*notes, *filter(None, [start.note]))
     cuts = pins if own is not None else read_rounded(own_file, pins)
     net = fold_to_end(model, name, normalised=bytes_only, cuts=cuts)
     if picture is None and net.normalise and not _may_be_picture(net):

@@ -56,8 +56,10 @@ class Start:
 
         self._name = f"{name}: what runs on the host before"
         cut = _Cut(model)
+        alike = {mask for mask in cut.masks if all(np.array_equal(item[mask], data[0][mask]) for item in data)}
+        cut = _Cut(model, alike=alike)
         while turned := self._batches(model, cut, data):
-            cut = _Cut(model, cut.left | turned)
+            cut = _Cut(model, cut.left | turned, alike)
         self.inputs, self.real, self.nodes, self._tables = cut.inputs, cut.real, cut.nodes, cut.tables
         self.sources = tuple(tensor for tensor in cut.border if cut.depends[tensor] & cut.numbers)
         inner = {output for node in cut.nodes for output in node.output if node.op_type != "Constant"}
@@ -104,6 +106,8 @@ class Start:
         return {name for name in turned if border[name].ndim > 2 and border[name].shape[0] > 1}
 
     def _border(self, first: ModelProto, feeds: Feeds) -> dict[str, NDArray[Any]]:
+        if not first.graph.output:
+            return {}
         live = session(first, self._name)
         types: Mapping[str, Any] = {"float": np.float32, "double": np.float64}
         inputs: dict[str, NDArray[Any]] = {}
@@ -134,7 +138,9 @@ class Start:
 
     @property
     def note(self) -> str:
-        """Which nodes they are, in a sentence for people."""
+        """Which nodes they are, in a sentence for people; empty if there are none."""
+        if not self.nodes and not self.fixed:
+            return ""
         named = [f"{operator_name(node)} {node.output[0]}" for node in self._tables[:_NAMED]]
         more = len([node for node in self.nodes if node.op_type not in {"Constant", *_SIZES, *_KEEP}]) - len(named)
         fixed = [tensor for tensor, array in self.fixed.items() if array.dtype.kind == "f" or not self._tables]
@@ -196,9 +202,9 @@ class _Cut:
     """Which nodes run on the host before the chip's. `numbers`: inputs that are looked up in tables (by `tables`);
     `real`: inputs in real numbers; `masks`: those of them that shift scores; `wide`: inputs in whole numbers that are
     no bytes; `border`: tensors that nodes behind read; `depends`: for each tensor, on the values of which inputs.
-    `left`: results of nodes that do not, although they could."""
+    `left`: results of nodes that do not, although they could; `alike`: inputs that may be masks, if not all."""
 
-    def __init__(self, model: ModelProto, left: set[str] | None = None) -> None:
+    def __init__(self, model: ModelProto, left: set[str] | None = None, alike: set[str] | None = None) -> None:
         from onnx import TensorProto, helper
 
         self.left = set[str]() if left is None else left
@@ -210,7 +216,7 @@ class _Cut:
         whole = {name for name, kind in types.items() if kind.kind in "iub"}
         self.wide = {name for name in whole if types[name].kind == "b" or types[name].itemsize > 1}
         self.real = frozenset(self.inputs) - whole
-        self.masks = _masks(model, self.real)
+        self.masks = _masks(model, self.real if alike is None else self.real & alike)
         types_of_tables = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE
         tables = {item.name for item in model.graph.initializer if item.data_type in types_of_tables}
         self.depends: dict[str, frozenset[str]] = {name: frozenset((name,)) for name in self.inputs}
@@ -252,15 +258,23 @@ def _masks(model: ModelProto, real: Collection[str]) -> frozenset[str]:
             readers.setdefault(name, []).append(node)
     ends = {value.name for value in model.graph.output}
 
-    def shifts(name: str, added: bool) -> bool:
-        if name in ends or not readers.get(name):
-            return False
-        for node in readers[name]:
-            adds = node.op_type == "Add" and name in node.input
-            if node.op_type == "Softmax" and added:
-                continue
-            if not (adds or (node.op_type in _SHIFTS and not added)) or not shifts(node.output[0], added or adds):
+    def shifts(first: str) -> bool:
+        open_ = [(first, False)]  # tensors, and whether they have been added to scores
+        seen = set(open_)
+        while open_:
+            name, added = open_.pop()
+            if name in ends or not readers.get(name):
                 return False
+            for node in readers[name]:
+                adds = node.op_type == "Add" and name in node.input
+                if node.op_type == "Softmax" and added:
+                    continue
+                if not adds and (added or node.op_type not in _SHIFTS):
+                    return False
+                following = node.output[0], added or adds
+                if following not in seen:
+                    seen.add(following)
+                    open_.append(following)
         return True
 
-    return frozenset(name for name in real if shifts(name, False))
+    return frozenset(name for name in real if shifts(name))

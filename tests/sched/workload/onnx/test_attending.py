@@ -224,6 +224,28 @@ def test_masks_beside_real_numbers_are_constants(kind: int) -> None:
         report.start.run(feeds | {"mask": feeds["mask"] ^ True if kind == TensorProto.BOOL else feeds["mask"] * 0})
 
 
+def test_long_ways_to_a_softmax_are_walked_once() -> None:
+    m = FloatModel((1, 4), opset=17)
+    x = "x"
+    for step in range(2000):
+        x = m.node("Mul", [x, x], f"t{step}")
+    model = m.build(m.node("Softmax", m.node("Add", [x, "z"], "s"), "y"))
+    model.graph.input.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, [1, 4]))
+    assert not looks_up(model), "both shift scores, and nothing is left"
+
+
+def test_terms_that_differ_from_input_to_input_are_inputs_of_the_network() -> None:
+    m = FloatModel((1, 5, 12), opset=17)
+    q, k = (m.node("MatMul", ["x", m.normal(12, 12)], name) for name in "qk")
+    scores = m.node("MatMul", [q, m.node("Transpose", k, "kt", perm=[0, 2, 1])], "scores")
+    p = m.node("Softmax", m.node("Add", [scores, "bias"], "biased"), "p", axis=-1)
+    model = m.build(m.node("MatMul", [p, q], "y"))
+    model.graph.input.append(helper.make_tensor_value_info("bias", TensorProto.FLOAT, [1, 5, 5]))
+    data = [{"x": normal(1, 5, 12), "bias": normal(1, 5, 5)} for _ in range(3)]
+    assert [value.name for value in quantise_with_report(model, data).graph.inputs] == ["x", "bias"]
+    assert [value.name for value in quantise_with_report(model, data[:1]).graph.inputs] == ["x"]
+
+
 def test_a_sum_that_is_no_score_has_two_inputs() -> None:
     m = FloatModel((1, 5, 12), opset=17)
     model = m.build(m.node("Softmax", m.node("Mul", [m.node("Add", ["x", "z"], "s"), "z"], "t"), "y", axis=-1))
