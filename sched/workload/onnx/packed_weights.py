@@ -1,9 +1,9 @@
 """Weights that lie in a file with few bits and a scale for each block, as the numbers that they stand for.
 
 Two forms are usual: `MatMulNBits` of ONNX Runtime's own domain (com.microsoft), in which most language models with
-weights of four bits come, and DequantizeLinear with a `block_size` (from opset 21 on). Both are constants, so they are
-computed once. ONNX Runtime itself may compute such products with activations that it rounds to 8 bits: what the chip is
-compared with has the weights as they are.
+weights of four bits come, and DequantizeLinear with a `block_size` (from opset 21 on), or of numbers of four bits, also
+in that domain. Both are constants, so they are computed once. ONNX Runtime itself may compute such products with
+activations that it rounds to 8 bits: what the chip is compared with has the weights as they are.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def with_whole_weights(model: ModelProto, name: str) -> ModelProto:
     import onnx
     from onnx import numpy_helper
 
-    blocked = {index for index, node in enumerate(model.graph.node) if _in_blocks(node)}
-    if not blocked:
-        return model
     tensors = {item.name: item for item in model.graph.initializer}
     for node in model.graph.node:
         if node.op_type == "Constant" and (value := _attributes(node).get("value")) is not None:
             tensors[node.output[0]] = value
+    blocked = {index for index, node in enumerate(model.graph.node) if _in_blocks(node, tensors)}
+    if not blocked:
+        return model
     result = onnx.ModelProto()
     result.CopyFrom(model)
     del result.graph.node[:]
@@ -64,10 +64,16 @@ def with_whole_weights(model: ModelProto, name: str) -> ModelProto:
     return result
 
 
-def _in_blocks(node: NodeProto) -> bool:
+def _in_blocks(node: NodeProto, tensors: dict[str, TensorProto]) -> bool:
+    from onnx import TensorProto
+
     if operator_name(node) == _PRODUCT:
         return True
-    return operator_name(node) == "DequantizeLinear" and _attributes(node).get("block_size", 0) > 0
+    if node.op_type != "DequantizeLinear":
+        return False
+    few = TensorProto.INT4, TensorProto.UINT4
+    is_few = node.input[0] in tensors and tensors[node.input[0]].data_type in few
+    return is_few or (not node.domain and _attributes(node).get("block_size", 0) > 0)
 
 
 def _attributes(node: NodeProto) -> dict[str, Any]:
@@ -91,14 +97,17 @@ def _constant(node: NodeProto, index: int, tensors: dict[str, TensorProto]) -> N
 def _blocks(node: NodeProto, tensors: dict[str, TensorProto]) -> NDArray[Any]:
     """What a DequantizeLinear makes of blocks: (x - zero) * scale, each scale for `block_size` numbers along `axis`."""
     attributes = _attributes(node)
-    size = attributes["block_size"]
+    size = attributes.get("block_size", 0)
     numbers, scales, zeros = (_constant(node, index, tensors) for index in range(3))
     if numbers is None or scales is None:
         raise Refused("it has no numbers or no scales; export it again")
-    if not -numbers.ndim <= attributes.get("axis", 1) < numbers.ndim:
+    one = not size and scales.size == 1
+    if not one and not -numbers.ndim <= attributes.get("axis", 1) < numbers.ndim:
         raise Refused(f"its numbers have no axis {attributes.get('axis', 1)}; export it again")
     check_size(numbers.shape, "what it makes")
-    axis = attributes.get("axis", 1) % numbers.ndim
+    axis = 0 if one else attributes.get("axis", 1) % numbers.ndim
+    if not size:
+        return _rows(numbers, scales, zeros, axis)
     expected = tuple(-(-length // size) if at == axis else length for at, length in enumerate(numbers.shape))
     for what, array in (("scales", scales), ("zero points", zeros)):
         if array is not None and array.shape != expected:
@@ -110,6 +119,20 @@ def _blocks(node: NodeProto, tensors: dict[str, TensorProto]) -> NDArray[Any]:
 
     zero = 0.0 if zeros is None else spread(zeros)
     return ((numbers.astype(np.float64) - zero) * spread(scales)).astype(scales.dtype)
+
+
+def _rows(numbers: NDArray[Any], scales: NDArray[Any], zeros: NDArray[Any] | None, axis: int) -> NDArray[Any]:
+    """The same with one scale for all, or one for each index along `axis`."""
+    shape = [-1 if at == axis else 1 for at in range(numbers.ndim)]
+    count = numbers.shape[axis] if numbers.ndim else 1
+
+    def along(what: str, array: NDArray[Any]) -> NDArray[np.float64]:
+        if array.size not in (1, count):
+            raise Refused(f"it has {array.size} {what}, must have {count} or one; export it again")
+        return array.astype(np.float64).reshape(shape if array.size > 1 else ())
+
+    zero = 0.0 if zeros is None else along("zero points of rows", zeros)
+    return ((numbers.astype(np.float64) - zero) * along("scales of rows", scales)).astype(scales.dtype)
 
 
 def _product_weights(node: NodeProto, tensors: dict[str, TensorProto]) -> NDArray[Any]:

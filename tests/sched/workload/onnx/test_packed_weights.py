@@ -127,6 +127,35 @@ def test_constants_in_blocks(kind: int, axis: int, size: int, zeros: bool, tmp_p
     assert [node.op_type for node in read.graph.node] == ["MatMul"]
 
 
+def four_bits(domain: str, rows: int, zeros: bool) -> onnx.ModelProto:
+    """y = x @ weights of four bits, with `rows` scales; of ONNX Runtime's domain as its quantiser writes it."""
+    model = blocks(TensorProto.INT4, 1, 1, zeros)
+    graph, random = model.graph, np.random.default_rng(rows)
+    node = graph.node[0]
+    node.domain = domain
+    node.attribute.remove(next(item for item in node.attribute if item.name == "block_size"))
+    for item in list(graph.initializer)[1:]:
+        graph.initializer.remove(item)
+    shape = (rows,) if rows > 1 else ()
+    graph.initializer.append(numpy_helper.from_array(random.uniform(0.01, 0.1, shape).astype(np.float32), "s"))
+    if zeros:
+        graph.initializer.append(
+            helper.make_tensor("z", TensorProto.INT4, shape, random.integers(-8, 8, rows).tolist())
+        )
+    if domain:
+        model.opset_import.append(helper.make_opsetid(domain, 1))
+    return model
+
+
+@pytest.mark.parametrize("domain", ["", "com.microsoft"])
+@pytest.mark.parametrize("rows", [1, 12])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_constants_of_four_bits(domain: str, rows: int, zeros: bool, tmp_path: Path) -> None:
+    theirs, ours, read = outcomes(four_bits(domain, rows, zeros), tmp_path)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+    assert [node.op_type for node in read.graph.node] == ["MatMul"]
+
+
 def test_a_block_may_be_longer_than_there_are_numbers(tmp_path: Path) -> None:
     weights: list[NDArray[Any]] = []
     for size in (40, 1 << 40):
@@ -178,6 +207,11 @@ def test_wrong_sizes_and_computed_weights_are_refused(tmp_path: Path) -> None:
         model = product(4, 64, 32, zeros)
         tensor(model, "Z").CopyFrom(numpy_helper.from_array(array, "Z"))
         refused(model, error)
+    model = four_bits("", 5, zeros=False)
+    refused(model, "it has 5 scales of rows, must have 12 or one")
+    model = four_bits("", 1, zeros=True)
+    tensor(model, "z").CopyFrom(helper.make_tensor("z", TensorProto.INT4, (5,), [0] * 5))
+    refused(model, "it has 5 zero points of rows, must have 40 or one")
     model = product(4, 64, 32)
     model.graph.node[0].input[2] = "x"
     refused(model, "its operand 'x' is computed; export it with constants")
