@@ -10,7 +10,7 @@ from .sdram import SdramPins, SdramPinsPort
 
 
 class SimulatedSdram(wiring.Component):
-    """The part behind a controller's pins, with the registers between them: `tb/build/verilog/sdram_model.v`. `clock`:
+    """The part behind a controller's pins, with the registers between them: `tb/devices/board/sdram_model.v`. `clock`:
     ours, in MHz."""
 
     pins: SdramPinsPort

@@ -25,6 +25,7 @@ from meshloom.hw.wiring.axi import AXI4, AXI4Port
 
 from ..tiers import slow_but
 
+PART = Path(__file__).parents[2] / "tb" / "devices" / "board" / "sdram_model.v"
 MODELS = Path(__file__).parents[2] / "tb" / "build" / "verilog"
 CHIP = load("tiny").model_copy(update={"dram": DramConfig(words=64, bytes_per_cycle=4, latency=5)})
 
@@ -33,7 +34,7 @@ def simulated(gateware: Any, bench: str, folder: Path) -> str:
     """What a bench of the module `dut` prints."""
     (folder / "dut.v").write_text(optimised(to_rtlil(gateware, "dut"), "dut"))
     (folder / "bench.v").write_text(f"`timescale 1ps/1ps\n{bench}")
-    sources = [folder / "bench.v", folder / "dut.v", *(MODELS / name for name in ("sdram_model.v", "clock_gate.v"))]
+    sources = [folder / "bench.v", folder / "dut.v", PART, MODELS / "clock_gate.v"]
     sources.append(MODELS / "dram_model.v")
     subprocess.run(["iverilog", "-g2005-sv", "-s", "bench", "-o", folder / "sim", *sources], check=True)
     done = subprocess.run(["vvp", "-n", folder / "sim"], capture_output=True, text=True, check=True, timeout=120)

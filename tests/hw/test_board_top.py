@@ -144,7 +144,7 @@ def test_a_host_runs_a_chip_through_a_board(
     (tmp_path / "sent").write_text("\n".join(words))
     (tmp_path / "board.v").write_text(top.board_verilog(CHIP, DIVISOR, memory))
     (tmp_path / "bench.v").write_text("`timescale 1ps/1ps\n" + filled(BENCH, count=len(words), divisor=DIVISOR))
-    models = [MODELS / "sdram_model.v", MODELS / "clock_gate.v"]
+    models = [MODELS.parents[1] / "devices" / "board" / "sdram_model.v", MODELS / "clock_gate.v"]
     command = ["iverilog", "-g2005-sv", "-s", "bench", "-o", "sim", "bench.v", "board.v", *models]
     subprocess.run(command, cwd=tmp_path, check=True)
     done = subprocess.run(["vvp", "-n", "sim"], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)

@@ -27,7 +27,7 @@ DIVISOR = 4
 _MAIN = Path(__file__).with_name("board.cpp")
 _GATEWARE = ("hw.board.top",)
 #: What a board with SDRAM has beside its own Verilog.
-_MODELS = tuple(Path(builder.__file__).parent / "verilog" / name for name in ("sdram_model.v", "clock_gate.v"))
+_MODELS = _MAIN.with_name("sdram_model.v"), Path(builder.__file__).parent / "verilog" / "clock_gate.v"
 _FLAGS = (
     *("--no-timing", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert", "-Wno-lint", "-Wno-style"),
 )
