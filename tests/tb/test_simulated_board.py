@@ -62,10 +62,17 @@ bytes_per_cycle = 16
 """
 
 
-@pytest.fixture(scope="module", params=list(BoardMemory))
-def port(request: pytest.FixtureRequest) -> Iterator[int]:
-    """The port of a simulated board with `tiny`, its DRAM in block RAM and in SDRAM."""
-    with board_simulator.running(board_simulator.simulator(CHIP, memory=request.param)) as (place, _):
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    """The port of a simulated board with `tiny`."""
+    with board_simulator.running(board_simulator.simulator(CHIP)) as (place, _):
+        yield place
+
+
+@pytest.fixture(scope="module")
+def sdram_port() -> Iterator[int]:
+    """The same with DRAM in SDRAM."""
+    with board_simulator.running(board_simulator.simulator(CHIP, memory=BoardMemory.SDRAM)) as (place, _):
         yield place
 
 
@@ -118,6 +125,16 @@ def test_a_board_that_cannot_be_is_refused(folder: Any) -> None:
 @pytest.mark.slow  # a simulator of a board, and one of its chip
 @pytest.mark.parametrize("kind", ["tcp", "serial", "icarus"])
 def test_every_device_runs_the_same_jobs_alike(kind: str, port: int, rtl: dict[str, Run]) -> None:
+    check_all_alike(kind, port, rtl)
+
+
+@pytest.mark.slow  # another board
+def test_a_board_with_sdram_runs_them_alike_and_outlives_its_hosts(sdram_port: int, rtl: dict[str, Run]) -> None:
+    check_all_alike("tcp", sdram_port, rtl)
+    check_hosts_that_leave(sdram_port)
+
+
+def check_all_alike(kind: str, port: int, rtl: dict[str, Run]) -> None:
     jobs = [case.job if isinstance(case, Case) else case for case in CASES.values()]
     with opened(kind, port) as device:
         runs = dict(zip(CASES, device.run(jobs, "cases"), strict=True))
@@ -187,6 +204,10 @@ def test_a_workload_passes_on_the_board_by_name(port: int) -> None:
 
 @pytest.mark.slow  # the simulated board
 def test_a_board_outlives_its_hosts(port: int) -> None:
+    check_hosts_that_leave(port)
+
+
+def check_hosts_that_leave(port: int) -> None:
     """Garbage, a host that leaves in mid-transfer, a second host: the next run is right."""
     case = product(2)
     with socket.create_connection(("localhost", port)) as one:
