@@ -189,9 +189,13 @@ def _agree(together: Mapping[str, NDArray[Any]], own: Mapping[str, NDArray[Any]]
 
 
 def _near(a: NDArray[Any], b: NDArray[Any], share: float) -> bool:
-    """Whether two arrays of one shape are the same, but for a share of the largest number or, of integers, one step."""
+    """Whether two arrays of one shape are the same, but for a share of the largest number or, of integers, one step.
+    What is no number in both is the same: roots and logarithms of what was drawn."""
     if not a.size or a.dtype.kind not in "fiu":
         return True
     step = 1.0 if a.dtype.kind in "iu" else 1e-6
     a, b = a.astype(np.float64), b.astype(np.float64)
-    return bool(np.abs(a - b).max() <= max(share * np.abs(b).max(), step))
+    largest = np.abs(b[np.isfinite(b)]).max(initial=0.0)
+    with np.errstate(invalid="ignore"):  # of infinite ones
+        near = np.abs(a - b) <= max(share * largest, step)
+    return bool((near | (a == b) | (np.isnan(a) & np.isnan(b))).all())

@@ -40,6 +40,8 @@ _SIZES = {"Shape", "Size"}
 #: Operators that leave whole numbers what they are.
 _KEEP = {"Cast", "Expand", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
 _NAMED = 4
+#: From this version of the format on constants need not be inputs.
+_CONSTANTS_ALONE = 4
 
 Feeds = Mapping[str, NDArray[Any]]
 
@@ -75,6 +77,7 @@ class Start:
             self._same(item)
         self.rest = onnx.ModelProto()
         self.rest.CopyFrom(model)
+        self.rest.ir_version = max(model.ir_version, _CONSTANTS_ALONE)
         graph = self.rest.graph
         del graph.node[:], graph.input[:], graph.output[:], graph.initializer[:], graph.value_info[:]
         graph.node.extend(nodes)

@@ -206,8 +206,11 @@ def outcome(case: NodeTest) -> Outcome:
 
     try:
         model = bound(case.model, {}, {}, case.name)
-        # a batch is one picture after the other
-        inputs = {name: x[:1] if x.ndim > 2 else x for name, x in case.inputs.items()}
+        # a batch is one picture after the other; another first axis stays whole behind a batch of 1
+        ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in model.graph.input}
+        inputs = {
+            name: x[None] if ranks[name] > x.ndim else x[:1] if x.ndim > 2 else x for name, x in case.inputs.items()
+        }
         own = in_real_numbers(model, case.name)[2]
         if own is not None:
             inputs = {name: own.real(name, x) for name, x in inputs.items()}

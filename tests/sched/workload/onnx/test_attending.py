@@ -214,6 +214,10 @@ def test_masks_beside_real_numbers_are_constants(kind: int) -> None:
     model = m.build(m.node("MatMul", [m.node("Softmax", masked, "p", axis=-1), v], "y"))
     model.graph.input.append(helper.make_tensor_value_info("mask", kind, [1, 5, 5]))
     mask = np.tri(5)[None] if kind == TensorProto.BOOL else 1 - np.tri(5)[None]
+    model.ir_version = 3  # in which constants are inputs, too
+    model.graph.input.extend(
+        helper.make_tensor_value_info(item.name, item.data_type, item.dims) for item in model.graph.initializer
+    )
     feeds = {"x": normal(1, 5, 12), "mask": mask.astype(helper.tensor_dtype_to_np_dtype(kind))}
     assert looks_up(model)
     report = quantise_with_report(model, [feeds])

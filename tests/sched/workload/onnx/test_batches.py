@@ -82,6 +82,15 @@ def test_batches_become_one(shape: tuple[int, ...]) -> None:
     assert shapes(bound(opened(model, "N"), {}, {}, "model")) == [[1, *shape[1:]]]
 
 
+@pytest.mark.parametrize("operator", ["Log", "Acosh"])
+def test_what_is_no_number_says_nothing_against_a_batch(operator: str) -> None:
+    m = FloatModel((3, 4, 5), opset=17)
+    assert shapes(bound(m.build(m.node(operator, "x", "y")), {}, {}, "model")) == [[1, 4, 5]]
+    m = FloatModel((3, 4, 5), opset=17)
+    whole = m.build(m.node("Softmax", m.node(operator, "x", "l"), "y", axis=0))
+    assert shapes(bound(whole, {}, {}, "model")) == [[1, 3, 4, 5]]
+
+
 def test_sizes_of_a_resize_have_the_batch() -> None:
     m = FloatModel((4, 3, 6, 6))
     wide = m.node("Resize", ["x", "", "", m.constant([4, 3, 12, 12], np.int64)], "wide", mode="nearest")
