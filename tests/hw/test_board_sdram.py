@@ -41,7 +41,7 @@ def simulated(gateware: Any, bench: str, folder: Path) -> str:
     return done.stdout + done.stderr
 
 
-class Controller(wiring.Component):
+class ControlledPart(wiring.Component):
     """The controller with a part."""
 
     request: stream.Interface
@@ -138,7 +138,7 @@ def controller_bench(columns: int, clock: float, **values: int) -> str:
 @pytest.mark.parametrize("word", slow_but([(2, 30.0), (4, 50.0), (8, 12.5), (64, 10.0)], (2, 30.0)))
 def test_words_come_back_and_the_part_has_nothing_to_say(word: tuple[int, float], tmp_path: Path) -> None:
     (columns, clock), times = word, SdramTimes()
-    text = simulated(Controller(columns, clock, times), controller_bench(columns, clock), tmp_path)
+    text = simulated(ControlledPart(columns, clock, times), controller_bench(columns, clock), tmp_path)
     written, asked, heard, wrong, cycles = (int(each) for each in text.split())
     assert (heard, wrong) == (asked, 0)
     assert min(written, asked) > 300
@@ -160,7 +160,7 @@ def test_words_come_back_and_the_part_has_nothing_to_say(word: tuple[int, float]
 def test_the_part_notices_a_controller_that_is_too_fast(fault: tuple[str, float, str], tmp_path: Path) -> None:
     name, time, words = fault
     times = SdramTimes()._replace(**{name: time})
-    text = simulated(Controller(2, 50.0, times), controller_bench(2, 50.0, gap=400), tmp_path)
+    text = simulated(ControlledPart(2, 50.0, times), controller_bench(2, 50.0, gap=400), tmp_path)
     assert words in text
 
 

@@ -1,8 +1,8 @@
 """Attention and rotary embedding as operators of their own, put together of standard ones: those of the ONNX standard
 (from opset 23 on) and those of ONNX Runtime's domain with grouped queries.
 
-Sizes are those of the tensors: all tokens that are there count, and new keys and values follow the earlier ones. So
-what `seqlens_k` and `total_sequence_length` say of padding is not looked at; a network has one sequence.
+A network has one sequence, in which all tokens count, and new keys and values follow the earlier ones. Where a mask
+says otherwise (`seqlens_k` is less), ONNX Runtime would write them elsewhere: that is refused when inputs are read.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from .errors import Refused
 from .replacement import Replacement
 
+_INT64 = 7  # of `TensorProto`
 #: What is added to scores that do not count.
 _LOW = -10000.0
 _OPTIMISED = "export it before ONNX Runtime has optimised it"
@@ -37,17 +38,18 @@ def group_query_attention(s: Replacement) -> None:
         ends = (0, heads, heads + groups, heads + 2 * groups)
         parts = [_slice(s, whole, 1, begin, end) for begin, end in zip(ends, ends[1:], strict=False)]
     past = s.operand(3)
+    places = _all_count(s, _places(s, parts[0], past), _size(s, parts[0]), past)
     if s.attributes.get("do_rotary", 0):
         if s.attributes.get("rotary_interleaved", 0):
             raise Refused(_ONE_BY_ONE)
-        places = s.operand(9) or s.unsqueeze(_places(s, parts[0], past), 0)
-        tables = [_looked_up(s, s.operand(index), places) for index in (7, 8)]
+        turns = s.operand(9) or s.unsqueeze(places, 0)
+        tables = [_looked_up(s, s.operand(index), turns) for index in (7, 8)]
         parts[:2] = [_turned(s, part, *tables) for part in parts[:2]]
     keys, values = (_behind(s, s.operand(3 + index), parts[1 + index], s.result(1 + index)) for index in range(2))
     window = s.attributes.get("local_window_size", -1)
     scores = _scores(s, parts[0], _repeated(s, keys, heads, groups))
     biased = s.sum(scores, s.operand(10))
-    masked = _causal(s, biased, parts[0], past, window)
+    masked = _causal(s, biased, places, window)
     _weighted(s, masked, _repeated(s, values, heads, groups), s.result(0), flat=True)
 
 
@@ -74,7 +76,7 @@ def attention(s: Replacement) -> None:
     else:
         scores = s.sum(scores, mask)
     if s.attributes.get("is_causal", 0):
-        scores = _causal(s, scores, parts[0], past, -1)
+        scores = _causal(s, scores, _places(s, parts[0], past), -1)
     _weighted(s, scores, values, s.result(0), flat)
 
 
@@ -145,6 +147,19 @@ def _places(s: Replacement, query: str, past: str) -> str:
     return s.op("Range", before, s.op("Add", before, _size(s, query)), one)
 
 
+def _all_count(s: Replacement, places: str, tokens: str, past: str) -> str:
+    """The same places, in a shape that they have if `seqlens_k` counts all `tokens`, and that is larger if not: ONNX
+    Runtime then says that it does not fit, naming the node."""
+    last = s.several("Cast", [s.operand(5)], [s.new("Cast")], to=_INT64)[0]
+    count = s.op("Add", last, s.constant(1, np.int64))
+    if past:
+        count = s.op("Sub", count, _size(s, past))
+    shape = s.reshape(s.op("Add", tokens, s.op("Abs", s.op("Sub", count, tokens))), 1)
+    whole = s.op("Reshape", places, shape)
+    s.nodes[-1].name = f"{s.node.name or s.node.output[0]}: its mask must let all tokens count"
+    return whole
+
+
 def _behind(s: Replacement, past: str, new: str, to: str) -> str:
     """Keys or values of all tokens; `to` is what they are kept as."""
     if not past:
@@ -180,9 +195,10 @@ def _scores(s: Replacement, query: str, keys: str) -> str:
     return scores
 
 
-def _causal(s: Replacement, scores: str, query: str, past: str, window: int) -> str:
-    """Scores of later tokens, and of those `window` (if it is above 0) before, are as good as none."""
-    own = s.unsqueeze(_places(s, query, past), 1)
+def _causal(s: Replacement, scores: str, places: str, window: int) -> str:
+    """Scores of tokens later than those at `places`, and of those `window` (if it is above 0) before, are as good as
+    none."""
+    own = s.unsqueeze(places, 1)
     size = s.op("Gather", s.op("Shape", scores), s.constant(3, np.int64), axis=0)
     all_ = s.unsqueeze(s.op("Range", s.constant(0, np.int64), size, s.constant(1, np.int64)), 0)
     hidden = s.op("Less", own, all_)

@@ -101,11 +101,11 @@ def _blocks(node: NodeProto, tensors: dict[str, TensorProto]) -> NDArray[Any]:
     numbers, scales, zeros = (_constant(node, index, tensors) for index in range(3))
     if numbers is None or scales is None:
         raise Refused("it has no numbers or no scales; export it again")
-    one = not size and scales.size == 1
-    if not one and not -numbers.ndim <= attributes.get("axis", 1) < numbers.ndim:
+    single = not size and scales.size == 1
+    if not single and not -numbers.ndim <= attributes.get("axis", 1) < numbers.ndim:
         raise Refused(f"its numbers have no axis {attributes.get('axis', 1)}; export it again")
     check_size(numbers.shape, "what it makes")
-    axis = 0 if one else attributes.get("axis", 1) % numbers.ndim
+    axis = 0 if single else attributes.get("axis", 1) % numbers.ndim
     if not size:
         return _rows(numbers, scales, zeros, axis)
     expected = tuple(-(-length // size) if at == axis else length for at, length in enumerate(numbers.shape))

@@ -83,10 +83,10 @@ class Replacement:
         from onnx import TensorProto
 
         types = TensorProto.FLOAT, TensorProto.FLOAT16
-        known = [self.kinds[name] for name in self.node.input if self.kinds.get(name) in types]
-        if not known and TensorProto.FLOAT16 in self.kinds.values():
+        operands = [self.kinds[name] for name in self.node.input if self.kinds.get(name) in types]
+        if not operands and TensorProto.FLOAT16 in self.kinds.values():
             raise UnknownRank("of what type its operands are is not said in the file; export it with types")
-        return known[0] if known else TensorProto.FLOAT
+        return operands[0] if operands else TensorProto.FLOAT
 
     def cast(self, x: str) -> str:
         """To the type in which the node computes."""

@@ -135,7 +135,7 @@ def _check_memory(request: BitstreamRequest, target: FpgaBoard) -> None:
         raise BoardError(f"chip {chip.name} has no board: {error}") from error
     if request.memory is BoardMemory.SDRAM:
         if not target.sdram:
-            have = ", ".join(other for other, each in boards.BOARDS.items() if each.sdram)
+            have = ", ".join(board_name for board_name, each in boards.BOARDS.items() if each.sdram)
             raise BoardError(f"{name} has no SDRAM that is understood ({have} has): take --memory block")
         least, most = SDRAM_CLOCKS
         if not least <= request.clock <= most:
@@ -143,10 +143,10 @@ def _check_memory(request: BitstreamRequest, target: FpgaBoard) -> None:
         return
     dram = len(chip.channels) * chip.dram.words * chip.lanes
     if dram > target.block_ram:
-        other = ", or --memory sdram" if target.sdram else ""
+        alternative = ", or --memory sdram" if target.sdram else ""
         raise BoardError(
             f"chip {chip.name} has {dram:,} bytes of DRAM, and {name} {target.block_ram:,} bytes of block RAM for all: "
-            f"take a smaller dram.words{other}"
+            f"take a smaller dram.words{alternative}"
         )
 
 

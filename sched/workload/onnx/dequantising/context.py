@@ -62,8 +62,8 @@ class RealContext:
 
     def zero_left_out(self, name: str) -> NDArray[Any]:
         """The zero point of a tensor where its reader names none: 0, of its type."""
-        known = self.constants[name] if name in self.constants else self.scales.get(name, (None, None))[1]
-        signed = self.bytes_in.get(name) == "INT8" or (known is not None and known.dtype == np.int8)
+        bytes_ = self.constants[name] if name in self.constants else self.scales.get(name, (None, None))[1]
+        signed = self.bytes_in.get(name) == "INT8" or (bytes_ is not None and bytes_.dtype == np.int8)
         return np.zeros((), np.int8 if signed else np.uint8)
 
     def named(self, name: str) -> str:

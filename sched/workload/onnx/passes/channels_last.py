@@ -52,5 +52,5 @@ def _operand(model: CheckedModel, node: Node) -> int | None:
     before = model.input_sizes.get(node.input[0]) or model.inferred.get(node.input[0]) or ()
     if at == 3 and len(before) != 4:
         return None
-    kept = numbers == (np.ones(4) if at == 2 else np.asarray(before))
-    return at if kept[0] and kept[3] and not kept[1] else None
+    same = numbers == (np.ones(4) if at == 2 else np.asarray(before))
+    return at if same[0] and same[3] and not same[1] else None

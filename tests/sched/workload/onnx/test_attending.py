@@ -191,6 +191,15 @@ def test_a_step_of_a_decoder_takes_its_cache_and_gives_it_back() -> None:
         assert decibels(report.ends[end].value(right), values[end]) > 30
 
 
+@pytest.mark.parametrize("count", [1, 4, 6])
+def test_a_mask_that_leaves_tokens_out_is_refused(count: int) -> None:
+    model = without_contributed(decoder(), "m")
+    feeds = examples(model)
+    feeds["mask"] = (np.arange(7) < count).astype(np.int64)[None]
+    with pytest.raises(OnnxError, match="it: its mask must let all tokens count"):
+        quantise_with_report(model, [feeds])
+
+
 def outputs_of(graph: Graph, real: Arrays) -> Arrays:
     """What the int8 network makes of real inputs."""
     fed = {}

@@ -231,7 +231,7 @@ def test_a_resize_that_computes_is_refused(tmp_path: Path) -> None:
         dequantised(model, "net")
 
 
-class Words(FloatModel):
+class WholeNumberModel(FloatModel):
     """A model of numbers of words."""
 
     def data(self, count: int = 4) -> list[np.ndarray]:
@@ -247,7 +247,7 @@ class Words(FloatModel):
 
 
 def test_a_file_of_numbers_of_words_with_tensors_that_are_cut_off(tmp_path: Path) -> None:
-    m = Words((1, 5), opset=17)
+    m = WholeNumberModel((1, 5), opset=17)
     m.element = onnx.TensorProto.INT64
     a = m.node("MatMul", [m.node("Gather", [m.normal(9, 16, scale=1.0), "x"], "e"), m.normal(16, 12)], "a")
     gate = m.node("Add", [m.node("Tanh", a, "t"), m.constant(1.0)], "gate")
@@ -259,7 +259,7 @@ def test_a_file_of_numbers_of_words_with_tensors_that_are_cut_off(tmp_path: Path
 
 
 def test_a_file_whose_bytes_become_real_numbers_first_and_whose_end_chooses(tmp_path: Path) -> None:
-    m = Words((1, 3, 8, 8), opset=17)
+    m = WholeNumberModel((1, 3, 8, 8), opset=17)
     m.element = onnx.TensorProto.UINT8
     m.node("Cast", "x", "real", to=onnx.TensorProto.FLOAT)
     a = m.node("Relu", m.conv(m.node("Mul", ["real", m.constant(0.1)], "scaled"), "a", (6, 3, 3, 3)), "r")
