@@ -482,6 +482,18 @@ def test_a_wrong_file_runs_nothing(here: None, tmp_path: Path) -> None:
 
 SCRIPT = "import sys; from meshloom.tb.cli.main import app; sys.exit(app(sys.argv[1:]))"
 
+# One that stands still after its first batch of rows, until it is ended.
+STANDS = """
+import sys
+from meshloom.tb.report.progress import Counted
+
+def advance(*_):
+    print("stands", flush=True)
+    sys.stdin.read()
+
+Counted.advance = advance
+""" + SCRIPT
+
 
 def batches_of(folder: Path) -> int:
     return len(list(folder.glob("batch-*.parquet")))
@@ -557,16 +569,16 @@ def test_jobs_are_sent_a_few_ahead_and_apart_if_they_kill_workers(monkeypatch: p
 def test_a_killed_client_and_an_interrupted_one_lose_nothing(here: None, tmp_path: Path) -> None:
     sweep_of(TEXT, tmp_path)
     out = tmp_path / "out"
-    command = [sys.executable, "-c", SCRIPT, "sweep", str(tmp_path / "trial.toml"), "--out", str(out), "--jobs", "1"]
+    command = [sys.executable, "-c", STANDS, "sweep", str(tmp_path / "trial.toml"), "--out", str(out), "--jobs", "1"]
     for stop, status in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)):
         before = batches_of(out)
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as client:
-            while batches_of(out) == before and client.poll() is None:
-                time.sleep(0.02)
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
+            assert client.stdout is not None
+            assert "stands\n" in client.stdout, "however slow this process is, the client goes no further"
             client.send_signal(stop)
             client.communicate()
         assert client.returncode == status
-        assert before < batches_of(out) < 4
+        assert batches_of(out) == before + 1
         values = store.read(out)["key"].to_list()
         assert len(values) == len(set(values)) > 0
     assert (
