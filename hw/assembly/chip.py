@@ -14,7 +14,7 @@ from ..noc.link import Plane
 from ..noc.mesh import Gates, VcMesh
 from ..spec.config import ChipConfig, TileKind
 from ..spec.contracts import COUNT_WIRES
-from ..spec.isa import POST, REQUEST_FLIT_BITS, data_flit_bits, route_field
+from ..spec.isa import POST, REQUEST_FLIT_BITS, copy_field, data_flit_bits, route_field
 from ..wiring.axi import AXI4Lite, AXI4LitePort
 from ..wiring.clocking import in_domain
 from .core_tile import ProbePort
@@ -56,10 +56,11 @@ class Chip(wiring.Component):
         m = Module()
         config = self.config
         noc, size = config.noc, (config.width, config.height)
-        routing, routes, gaps = noc.data_routing.value, route_field(config), config.gaps
+        routing, gaps = noc.data_routing.value, config.gaps
+        heads = {"routes": route_field(config), "copies": copy_field(config)}
         planes = {
             "data": Plane(
-                *size, data_flit_bits(config), noc.data_depth, noc.data_vcs, routing, routes=routes, gaps=gaps
+                *size, data_flit_bits(config), noc.data_depth, noc.data_vcs, routing, gaps=gaps, **heads
             ),
             "request": Plane(*size, REQUEST_FLIT_BITS, noc.request_depth, gaps=gaps),
             "post": Plane(*size, POST.width, noc.post_depth, gaps=gaps),

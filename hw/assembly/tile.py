@@ -222,6 +222,8 @@ class Tile(wiring.Component):
         """Connects the planes of the NoC."""
         delivery, taker = parts.delivery, parts.taker
         m.d.comb += [delivery.now.eq(self.now), taker.now.eq(self.now)]
+        if self.config.noc.multicast:
+            m.d.comb += delivery.tile.eq(self.tile)
         connect(m, flipped(self.data_in), delivery.flit)
         connect(m, parts.mover.data, flipped(self.data_out))
         connect(m, flipped(self.request_in), taker.flit)

@@ -12,7 +12,7 @@ from amaranth.utils import ceil_log2
 from ..noc.link import Link, LinkPort
 from ..spec.config import Arbitration, ChipConfig, TileKind
 from ..spec.contracts import DRAM_BURSTS, read_words
-from ..spec.isa import Region, data_flit_bits
+from ..spec.isa import COPIES_BITS, Region, data_flit_bits
 from ..spec.routes import TURN_BITS
 from ..wiring.rights import Pages, Rights
 from ..wiring.signatures import (
@@ -46,6 +46,7 @@ def descriptor(config: ChipConfig) -> data.StructLayout:
             "vc": ceil_log2(config.noc.data_vcs),
             "routed": 1 if config.noc.route_hops else 0,
             "turns": _turn_bits(config),
+            "copies": COPIES_BITS if config.noc.multicast else 0,
             "to_dram": int(config.programs > 0),
             "pages": Pages if config.programs else 0,
         }

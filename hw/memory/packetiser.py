@@ -252,4 +252,6 @@ class Packetiser(MoverPorts):
             ]
             m.d.sync += [offered.eq(self.data.valid & self.net_stall), injected_at.eq(arrival.injected_at)]
             parts.append(arrival.as_value())
+        if self.config.noc.multicast:
+            parts += [current.copies, current.copies.xor()]  # `isa.COPIES`
         return Cat(*parts, current.routed, current.turns)

@@ -19,6 +19,7 @@ from ..spec.contracts import ARRIVAL_RECORDS, EJECTION_FLITS
 from ..spec.isa import (
     ADDRESS,
     ARRIVAL,
+    COPIES,
     DATA_HEAD,
     FETCH_TAG,
     BlockedOn,
@@ -26,6 +27,7 @@ from ..spec.isa import (
     Opcode,
     Region,
     Unit,
+    copies_at,
     data_flit_bits,
     plain_flit_bits,
 )
@@ -89,7 +91,8 @@ class DataReceiver(wiring.Component):
     drained unwritten.
     Throughput: one flit a cycle. Latency: a payload flit taken in cycle t is written at the end of t; `delivered` is
     valid from t + 1 on. For DRAM packets (`dram=True`, region MAIN) the DRAM port notifies instead, when the write has
-    been answered. `blocked_status`: what the packet in flight waits for, for the host when it asks.
+    been answered. In chips with `noc.multicast` a head says whether several tiles take its packet; each of them then
+    notifies its own semaphore. `blocked_status`: what the packet in flight waits for, for the host when it asks.
 
     With several virtual channels each has an ejection buffer (a flit accepted in cycle t can be taken from t + 1 on),
     and packets on different channels are written interleaved: in each cycle one channel that has a flit gets the turn,
@@ -115,6 +118,7 @@ class DataReceiver(wiring.Component):
     corrected: Signal  # with `ecc` only, like the next two
     lost: Signal
     packet_address: Signal  # of the packet that has its turn
+    tile: Signal  # the address of this one; with `noc.multicast` only
 
     def __init__(self, config: ChipConfig, depths: dict[Region, int], dram: bool = False) -> None:
         self.config, self.depths, self.dram = config, depths, dram
@@ -130,6 +134,8 @@ class DataReceiver(wiring.Component):
         }
         if config.noc.arrivals:
             members["record"] = Out(stream.Signature(TraceRecord))
+        if config.noc.multicast:
+            members["tile"] = In(8)
         if dram:
             members["burst"] = Out(stream.Signature(WriteHead))
             members["burst_data"] = Out(stream.Signature(config.coded_bits))
@@ -233,7 +239,8 @@ class DataReceiver(wiring.Component):
                 self.burst.payload.notify.eq(head.notify),
             ]
         m.d.comb += [
-            *(following[name].eq(head[name]) for name in ("addr", "notify_tile", "notify_sem", "notify")),
+            *(following[name].eq(head[name]) for name in ("addr", "notify_sem", "notify")),
+            following.notify_tile.eq(self._notified(flit, head)),
             following.region.eq(address.region),
             following.offset.eq(address.offset),
             following.left.eq(head.words),
@@ -247,6 +254,16 @@ class DataReceiver(wiring.Component):
             wrong = Mux(flit.last | (head.words == 0), Cause.LENGTH, Cause.ADDRESS)
             m.d.sync += self.fault.cause.eq(Mux(flipped, Cause.PARITY, wrong))
             m.d.sync += [self.fault.valid.eq(~good), self.fault.value.eq(head.addr)]
+
+    def _notified(self, flit: data.View, head: data.View) -> Value:
+        """The tile that hears of the packet of a head: if several take it, each hears of its own."""
+        if not self.config.noc.multicast:
+            return head.notify_tile
+        return Mux(self._copies(flit).copies != 0, self.tile, head.notify_tile)
+
+    def _copies(self, flit: data.View) -> data.View:
+        """What a head says about the tiles that take its packet."""
+        return data.View(COPIES.layout(), flit.data[copies_at(self.config) :][: COPIES.used])
 
     def _on_word(self, m: Module, turn: _Turn, to_dram: Signal, sink_ready: Signal, free: Value) -> None:
         """A payload word: written at the end of this cycle if its memory is ready (`sink_ready`) and there is room for
@@ -340,6 +357,8 @@ class DataReceiver(wiring.Component):
         odd = flit.data[: DATA_HEAD.used].xor()
         if self.config.noc.arrivals:
             odd |= flit.data[DATA_HEAD.used :][: ARRIVAL.used].xor()
+        if self.config.noc.multicast:
+            odd |= self._copies(flit).as_value().xor()
         m.d.comb += [
             flipped.eq(odd),
             end.eq(address.offset + head.words),

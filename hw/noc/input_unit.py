@@ -11,7 +11,17 @@ from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..spec.config import tile_address
-from ..spec.routes import DESTINATION_BITS, DIRECTIONS, LOCAL, OPPOSITE, ROUTINGS, TURN_BITS, Turn, heading_after
+from ..spec.routes import (
+    DESTINATION_BITS,
+    DIRECTIONS,
+    LOCAL,
+    OPPOSITE,
+    ROUTINGS,
+    TURN_BITS,
+    CopyField,
+    Turn,
+    heading_after,
+)
 from ..wiring.signatures import coordinates
 from .link import Position
 
@@ -106,11 +116,13 @@ class RouteSelect(wiring.Component):
 
     `flit`: its data, of which the outputs say something only if it is a head. At most one output is requested; none,
     if the packet cannot be routed. `routed`: the head has a source route, which loses an entry on the way out.
+    `copied`, in planes with `copies`: the tile here takes the packet, too, on its way to the output that is requested.
     Combinational.
     """
 
     flit: Signal
     routed: Signal
+    copied: Signal
 
     def __init__(self, router: Position, port: str) -> None:
         self.router, self.port = router, port
@@ -119,6 +131,8 @@ class RouteSelect(wiring.Component):
         if router.plane.routes is not None:
             self.targets = (*(target for target in router.ports if target not in (LOCAL, port)), LOCAL)
         members = {"flit": In(router.plane.bits), "routed": Out(1)}
+        if router.plane.copies is not None:
+            members["copied"] = Out(1)
         super().__init__(members | {f"to_{target}": Out(1) for target in self.targets})
 
     def to(self, target: str) -> Signal:
@@ -131,7 +145,24 @@ class RouteSelect(wiring.Component):
         if plane.routes is not None:
             m.d.comb += self.routed.eq(self.flit[plane.routes.flag_bit])
         m.d.comb += [self.to(target).eq(request) for target, request in self._requests(m).items()]
+        if plane.copies is not None:
+            m.d.comb += self.copied.eq(self._copied(plane.copies))
         return m
+
+    def _copied(self, field: CopyField) -> Value:
+        """Whether the tile here is one of the last before the destination of a head, as many as that says."""
+        router = self.router
+        if self.port == LOCAL or tile_address(router.x, router.y) in router.plane.gaps:
+            return Const(0)
+        copies = self.flit[field.first_bit : field.end]
+        to_x, to_y = coordinates(self.flit[:DESTINATION_BITS])
+        hops = {"east": to_x - router.x, "west": router.x - to_x, "south": to_y - router.y, "north": router.y - to_y}
+        aligned = {"x": to_y == router.y, "y": to_x == router.x}
+        return Cat(
+            self.to(way) & aligned["x" if way in ("east", "west") else "y"] & (copies >= hops[way])
+            for way in field.directions
+            if way in self.targets
+        ).any()
 
     def _requests(self, m: Module) -> dict[str, Value]:
         """Output port to the request for it."""

@@ -10,7 +10,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ..spec.routes import DESTINATION_BITS, ROUTINGS, RouteField, ports_at
+from ..spec.routes import DESTINATION_BITS, ROUTINGS, CopyField, RouteField, ports_at
 from ..wiring.signatures import PortObject
 
 #: How a packet gets its virtual channel on the next link: it keeps its channel, or takes any free one.
@@ -26,10 +26,11 @@ class Plane:
     of every link. `routing`: dimension order of packets without a source route (`ROUTINGS`). `allocate`: with "same" a
     packet keeps the virtual channel on which it was injected; with "free" each hop takes any free channel, which
     carries more traffic but lets packets overtake each other. `routes`: where heads hold source routes; None if there
-    are none. `gaps`: addresses of routers without a tile; a packet for one of them is dropped where it is injected.
+    are none. `copies`: where heads say which tiles on the way take the packet, too; None if each is for one tile: one
+    virtual channel, and no source routes. `gaps`: addresses of routers without a tile; a packet for one of them is dropped where it is injected.
 
     Raises ValueError for a mesh beyond 16 x 16, a `depth` below 2, `vcs` outside 1..4, an unknown routing or
-    allocation, or heads that do not fit into `bits`.
+    allocation, copies beside several channels or source routes, or heads that do not fit into `bits`.
     """
 
     width: int
@@ -41,6 +42,7 @@ class Plane:
     allocate: str = "same"
     routes: RouteField | None = None
     gaps: tuple[int, ...] = ()
+    copies: CopyField | None = None
 
     def __post_init__(self) -> None:
         if not (1 <= self.width <= 16 and 1 <= self.height <= 16):
@@ -57,6 +59,12 @@ class Plane:
             raise ValueError(f"a flit of {self.bits} bits cannot hold the 8-bit destination; use at least 8")
         if self.routes is not None and self.bits < (needed := max(self.routes.end, self.routes.flag_bit + 1)):
             raise ValueError(f"a flit of {self.bits} bits cannot hold {self.routes}; use at least {needed}")
+        if self.copies is None:
+            return
+        if self.vcs > 1 or self.routes is not None:
+            raise ValueError(f"copies with {self.vcs} virtual channels, routes {self.routes}: use 1 and None")
+        if self.bits < self.copies.end:
+            raise ValueError(f"a flit of {self.bits} bits cannot hold {self.copies}; use at least {self.copies.end}")
 
 
 @dataclass(frozen=True)

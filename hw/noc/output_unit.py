@@ -48,6 +48,10 @@ class Output(wiring.Component):
     (it is a head that wants to leave here) and `routed` (it has a source route, which is shifted). Out: `taken`: the
     flit leaves here in this cycle. `busy`: a flit leaves; `blocked`: one could, and none does.
 
+    In planes with `copies` a flit can leave by two outputs at once. In, for each source: `waits`: its flit does not leave
+    in this cycle, since the other one does not take it. Out: `open`: the flit would leave but for that; `owned`: the
+    channel has been that source's since before this cycle.
+
     Contract, as `Router` states it: a channel of `link` is a packet's from the cycle of its request until its last flit
     has left; sources share a channel in round robin by packet, and channels share the link in round robin by flit.
     Latency: none. Throughput: one flit a cycle.
@@ -62,6 +66,9 @@ class Output(wiring.Component):
     request: Signal
     routed: Signal
     taken: Signal
+    waits: Signal
+    open: Signal
+    owned: Signal
     link: LinkPort
     busy: Signal
     blocked: Signal
@@ -73,6 +80,7 @@ class Output(wiring.Component):
             {"front": In(plane.bits + 1).array(count), "link": Out(Link(plane.bits, plane.vcs)), "taken": Out(count)}
             | {name: In(count) for name in ("valid", "last", "request", "routed")}
             | {"busy": Out(1), "blocked": Out(1)}
+            | ({} if plane.copies is None else {"waits": In(count), "open": Out(count), "owned": Out(count)})
         )
 
     def elaborate(self, platform: object) -> Module:
@@ -92,7 +100,10 @@ class Output(wiring.Component):
         m.d.comb += self.taken.eq(Cat(*(reduce(or_, bits) for bits in moves)))
         select = Signal(len(self.channels))
         if vcs == 1:
-            m.d.comb += [self._go.eq(link.ready & self._offers), link.valid.eq(self._offers)]
+            shown: Value = self._offers
+            if self.plane.copies is not None:
+                shown = self._offers & self._shown(m, channels[0])
+            m.d.comb += [self._go.eq(link.ready & shown), link.valid.eq(shown)]
             m.d.comb += select.eq(channels[0].chosen)
         else:
             turn = Signal(vcs)  # the channel of the previous flit
@@ -110,6 +121,14 @@ class Output(wiring.Component):
         ]
         self._drive(m, select)
         return m
+
+    def _shown(self, m: Module, channel: _Channel) -> Value:
+        """Whether the flit that is offered may leave, as far as another output is concerned."""
+        m.d.comb += [
+            self.open.eq(Mux(self.link.ready, channel.chosen & self.valid, 0)),
+            self.owned.eq(Mux(channel.held, channel.owner, 0)),
+        ]
+        return ~(channel.chosen & self.waits).any()
 
     def _same(self, m: Module, vc: int) -> _Channel:
         """A channel shared in round robin by the packets that arrived on the same channel."""

@@ -9,14 +9,57 @@ each input, one control for all of them, an output for each port.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ..spec.routes import DESTINATION_BITS
+from ..spec.routes import DESTINATION_BITS, LOCAL
 from .input_unit import FlitBuffer, InputControl, RouteSelect
 from .link import Link, LinkPort, Plane, Position
 from .output_unit import Output
+
+
+@dataclass(frozen=True)
+class _Copies:
+    """Packets that the tile here takes on their way, in vectors with a bit for each buffer. `marked`: the front would be
+    one of them, if it is a head; `copying`: it belongs to one; `landing`: that has the channel to the tile.
+    """
+
+    marked: Signal
+    copying: Signal
+    landing: Signal
+
+    @classmethod
+    def of(cls, count: int) -> _Copies:
+        """With new signals."""
+        return cls(*(Signal(count, name=name) for name in ("marked", "copying", "landing")))
+
+    def requests(self, m: Module, number: int, to: Value, marked: Value) -> Value:
+        """The outputs that a head in buffer `number` requests (`LOCAL` is the last): the tile, then `to` as well."""
+        m.d.comb += self.marked[number].eq(marked)
+        return Cat(to[:-1] & (~marked | self.landing[number]).replicate(len(to) - 1), to[-1] | marked)
+
+    def connect(self, m: Module, head: Signal, outputs: Mapping[str, tuple[Output, Sequence[int]]]) -> None:
+        """Each flit leaves by both outputs at once."""
+        kept = Signal(len(head), name="kept")  # of the packets whose heads have left
+        m.d.comb += self.copying.eq((head & self.marked) | (~head & kept))
+        m.d.sync += kept.eq(self.copying)
+        tile, numbers = outputs[LOCAL]
+        lands = Signal(len(head), name="lands")  # the tile would take the flit
+        goes = Signal(len(head), name="goes")  # the next router would
+        m.d.comb += [self.landing[number].eq(tile.owned[at]) for at, number in enumerate(numbers)]
+        m.d.comb += [lands[number].eq(tile.open[at]) for at, number in enumerate(numbers)]
+        m.d.comb += [tile.waits[at].eq(self.copying[number] & ~goes[number]) for at, number in enumerate(numbers)]
+        onward: list[list[Value]] = [[] for _ in head]
+        for port, (output, sources) in outputs.items():
+            if port != LOCAL:
+                for at, number in enumerate(sources):
+                    onward[number].append(output.open[at])
+                    m.d.comb += output.waits[at].eq(self.copying[number] & ~lands[number])
+        m.d.comb += goes.eq(Cat(*(Cat(*bits).any() for bits in onward)))
 
 
 class Router(wiring.Component):
@@ -48,6 +91,10 @@ class Router(wiring.Component):
     turn against the dimension order; a source route that ends anywhere but at the destination. If several packets are
     dropped in one cycle, `fault_tile` is that of the first: the tile's own, then its neighbours'. So no head blocks an
     input for ever, and every packet ejected at `local_out` is for this tile.
+
+    In planes with `copies` the tile here takes a packet that says so, on its way. Its head first gets the channel to the
+    tile, in the next cycle or later the one to the next router; then each flit leaves by both at once. So it is one
+    cycle later for each tile that takes it, and a link waits for what its tile ejects, never the other way round.
 
     `active`: this router holds a flit or is offered one; in other cycles none of its registers changes.
 
@@ -91,19 +138,25 @@ class Router(wiring.Component):
         for port, route in routes.items():
             m.submodules[f"{port}_route"] = route
             m.d.comb += route.flit.eq(self.input(port).payload.data)
+        copies = _Copies.of(len(keys)) if plane.copies is not None else None
         fronts: list[Signal] = []
         requests: list[Signal] = []  # of each buffer: which of its route's targets the head at the front wants
         shifted: list[Value] = []  # of each buffer: the front is a head with a source route
         for number, (port, vc) in enumerate(keys):
             link, route = self.input(port), routes[port]
             targets = len(route.targets)
-            buffer = FlitBuffer(plane.bits + 1, plane.depth, notes=targets + 2)
+            copied = [route.copied] if copies is not None else []
+            buffer = FlitBuffer(plane.bits + 1, plane.depth, notes=targets + 2 + len(copied))
             m.submodules[f"{port}_{vc}_buffer"] = buffer
             wants = Signal(targets, name=f"{port}_{vc}_wants")
             to, routed, last = buffer.noted[:targets], buffer.noted[targets], buffer.noted[targets + 1]
+            if copies is not None:
+                to = copies.requests(m, number, to, buffer.noted[-1])
             m.d.comb += [
                 buffer.flit.eq(Cat(link.payload.data, link.payload.last)),
-                buffer.note.eq(Cat(*(route.to(target) for target in route.targets), route.routed, link.payload.last)),
+                buffer.note.eq(
+                    Cat(*(route.to(target) for target in route.targets), route.routed, link.payload.last, *copied)
+                ),
                 buffer.arrives.eq(link.valid if plane.vcs == 1 else link.valid & (link.payload.vc == vc)),
                 link.ready[vc].eq(buffer.ready),
                 buffer.pop.eq(control.pop[number]),
@@ -115,10 +168,12 @@ class Router(wiring.Component):
             fronts.append(buffer.front)
             requests.append(wants)
             shifted.append(control.head[number] & routed)
+        outputs: dict[str, tuple[Output, list[int]]] = {}  # with the buffers that are its sources
         taken: list[list[Value]] = [[] for _ in keys]
         for port in self.ports:
             sources = [number for number, (of, _) in enumerate(keys) if port in routes[of].targets]
             m.submodules[f"{port}_output"] = output = Output(plane, port, [keys[number][1] for number in sources])
+            outputs[port] = output, sources
             wiring.connect(m, output.link, wiring.flipped(self.output(port)))
             busy, blocked = self.counters(port)
             m.d.comb += [busy.eq(output.busy), blocked.eq(output.blocked)]
@@ -131,6 +186,8 @@ class Router(wiring.Component):
                     output.routed[at].eq(shifted[number]),
                 ]
                 taken[number].append(output.taken[at])
+        if copies is not None:
+            copies.connect(m, control.head, outputs)
         m.d.comb += control.taken.eq(Cat(*(Cat(*bits).any() for bits in taken)))
         arriving = [self.input(port).valid for port in self.ports]
         m.d.comb += [self.active.eq(Cat(arriving, control.valid).any()), self.fault.eq(control.bad.any())]

@@ -53,7 +53,7 @@ TRACE_BYTES = 16
 LEAST_RECORDS = 16
 #: Fields of a chip ("counters", "core.vec_table") that version 0.1 did not have. A digest leaves out those at their
 #: defaults, so that schedules and programs of before are still for the same chip (docs/compatibility.md).
-NEWER_FIELDS: tuple[str, ...] = ("dram.arbitration", "dram.weights", "core.int4", "dram.banks", "ecc")
+NEWER_FIELDS: tuple[str, ...] = ("dram.arbitration", "dram.weights", "core.int4", "dram.banks", "ecc", "noc.multicast")
 
 
 class ConfigError(ValueError):
@@ -113,6 +113,15 @@ class Arbitration(StrEnum):
     WEIGHTED = "weighted"
 
 
+class Direction(StrEnum):
+    """Where a packet goes."""
+
+    NORTH = "north"
+    EAST = "east"
+    SOUTH = "south"
+    WEST = "west"
+
+
 class DramConfig(_Frozen):
     """The DRAM channel of each `dram` tile.
 
@@ -151,6 +160,8 @@ class NocConfig(_Frozen):
     virtual channels of the data plane. `data_routing`: its dimension order. `route_hops`: hops of the longest source
     route that a MOVE may take; 0 = no source routes. `arrivals`: heads carry tag and injection time, and every data
     packet leaves a trace record at its destination.
+    `multicast`: directions in which routers copy packets to the tiles that they pass, east or west, north or south
+    (`Multicasts`); none = each packet is for one tile.
     """
 
     data_depth: Annotated[int, Field(ge=2, le=64)] = 4
@@ -160,6 +171,25 @@ class NocConfig(_Frozen):
     data_routing: Routing = Routing.XY
     route_hops: Annotated[int, Field(ge=0, le=MOST_HOPS)] = 0
     arrivals: bool = False
+    multicast: tuple[Direction, ...] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        ways = set(self.multicast)
+        for pair in ({Direction.EAST, Direction.WEST}, {Direction.NORTH, Direction.SOUTH}):
+            if pair <= ways:
+                raise ValueError(
+                    f"multicast both {' and '.join(sorted(pair))}: two packets that meet could wait for each other for "
+                    "ever; leave one of them out"
+                )
+        if self.multicast and self.data_vcs > 1:
+            raise ValueError(f"multicast with data_vcs = {self.data_vcs}: packets are copied on one channel; set 1")
+        if self.multicast and self.route_hops:
+            raise ValueError(
+                f"multicast with route_hops = {self.route_hops}: only packets in dimension order are copied without "
+                "danger of deadlock; set route_hops = 0, or leave multicast out"
+            )
+        return self
 
 
 class ChipConfig(_Frozen):
@@ -252,6 +282,11 @@ class ChipConfig(_Frozen):
             raise ValueError(
                 f'programs = {self.programs} on a floorplan with a "dtt" tile: a controller plans one program for the '
                 "whole chip; set programs = 0 or leave the controller out"
+            )
+        if self.programs and self.noc.multicast:
+            raise ValueError(
+                f"programs = {self.programs} with noc.multicast: rights name the tiles that a program may write, and "
+                "not those before them; set programs = 0, or leave multicast out"
             )
         if self.controller_channel and not self._beside_controller():
             raise ValueError(

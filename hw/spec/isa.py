@@ -17,7 +17,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from .config import INSTRUCTION_BYTES, MOST_HOPS, MOST_POINTS, OFFSET_BITS, ChipConfig
-from .routes import TURN_BITS, RouteField
+from .routes import TURN_BITS, CopyField, RouteField
 
 if TYPE_CHECKING:  # the gateware library is slow to import and only the gateware needs it
     from amaranth.lib import data  # pyright: ignore[reportMissingTypeStubs]  (the stubs leave it out)
@@ -255,6 +255,9 @@ HEADER = (
     Field("fire_at", 32, "cycle at which to start; 0 = as soon as the wait holds; already past = fault LATE"),
 )
 
+#: A mesh has 16 x 16 tiles, so at most 15 lie before a destination in its row or column.
+COPIES_BITS = 4
+
 _BODIES: dict[Opcode, tuple[Field, ...]] = {
     Opcode.SYNC: (
         Field("tile", 8, "tile whose semaphore to add to"),
@@ -271,9 +274,15 @@ _BODIES: dict[Opcode, tuple[Field, ...]] = {
         Field("dst_run", 16, "contiguous destination words, >= 1", 1),
         Field("dst_stride", 20, "words from the start of one destination run to the next"),
         Field("words", 16, "words in all, >= 1", 1),
-        Field("notify_tile", 8, "tile whose semaphore is added to (by 1) when the last word has been delivered"),
+        Field(
+            "notify_tile",
+            8,
+            "tile whose semaphore is added to (by 1) when the last word has been delivered; with `copies`: each that "
+            "receives adds to its own",
+        ),
         Field("notify_sem", 6, "semaphore of that tile"),
         Field("notify", 1, "1 = notify"),
+        Field("copies", COPIES_BITS, "so many tiles before `dst_tile` receive the words, too (`noc.multicast`)"),
     ),
     Opcode.GEMM: (
         Field("a_base", 16, "A: word of channel block 0, row 0, column 0 of the input tile"),
@@ -475,6 +484,15 @@ ARRIVAL = Format(
     ),
     33,
 )
+#: What follows in the heads of chips with `noc.multicast`.
+COPIES = Format(
+    "COPIES",
+    (
+        Field("copies", COPIES_BITS, "of the last tiles before the destination so many take the packet, too"),
+        Field("parity", 1, "makes the number of ones in these fields even"),
+    ),
+    COPIES_BITS + 1,
+)
 REQUEST_HEAD = Format(
     "REQUEST_HEAD",
     (
@@ -541,6 +559,17 @@ TRACE = Format(
 )
 
 
+def copies_at(config: ChipConfig) -> int:
+    """The bit of the heads of data packets at which `COPIES` begins in chips with `noc.multicast`."""
+    return DATA_HEAD.used + (ARRIVAL.used if config.noc.arrivals else 0)
+
+
+def copy_field(config: ChipConfig) -> CopyField | None:
+    """Where heads of data packets say which tiles on their way take them, too; None if the chip has no multicast."""
+    directions = config.noc.multicast
+    return CopyField(copies_at(config), COPIES_BITS, tuple(directions)) if directions else None
+
+
 def route_field(config: ChipConfig) -> RouteField | None:
     """Where heads of data packets hold a source route; None if the chip has none. Routers change it on the way, so it
     has no parity: a misrouted packet ends as a fault."""
@@ -553,7 +582,7 @@ def route_field(config: ChipConfig) -> RouteField | None:
 def plain_flit_bits(config: ChipConfig) -> int:
     """Data bits of a flit of the data plane without check bits: a word or, if that is larger, a head."""
     route = route_field(config)
-    used = DATA_HEAD.used + (ARRIVAL.used if config.noc.arrivals else 0)
+    used = copies_at(config) + (COPIES.used if config.noc.multicast else 0)
     return max(DATA_HEAD.width, config.word_bits, used if route is None else route.end)
 
 

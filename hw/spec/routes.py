@@ -120,6 +120,53 @@ class RouteField:
         return (1 << self.end) - (1 << self.first_bit) | 1 << self.flag_bit
 
 
+@dataclass(frozen=True)
+class CopyField:
+    """Where a head flit says how many tiles before its destination take the packet, too: `bits` bits from `first_bit`
+    on. Those are the last ones before it on the straight part of the way that ends there, if it leads to one of
+    `directions`; never the one that sends.
+
+    Raises ValueError when the field reaches into the destination, or for directions that are opposite.
+    """
+
+    first_bit: int
+    bits: int
+    directions: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if self.first_bit < DESTINATION_BITS:
+            raise ValueError(f"first_bit = {self.first_bit} lies in the destination; use at least {DESTINATION_BITS}")
+        if not self.directions or any(OPPOSITE[one] in self.directions for one in self.directions):
+            raise ValueError(f"copies to {self.directions}: use one direction, or one of each dimension")
+
+    @property
+    def end(self) -> int:
+        """The bit after the field."""
+        return self.first_bit + self.bits
+
+
+def copied_at(tiles: Sequence[int], copies: int) -> tuple[int, ...]:
+    """The tiles before the destination that take a packet with `copies`, too, in their order on the way. `tiles`: those
+    of its way, from source to destination.
+
+    Raises RouteError if the way ends with fewer tiles in a straight line.
+    """
+    if not copies:
+        return ()
+    straight = 0  # hops at the end of the way that lead to the same direction
+    for before, after in pairwise(reversed(tiles)):
+        if before - after != tiles[-1] - tiles[-2]:
+            break
+        straight += 1
+    most = min(straight, len(tiles) - 2)  # not the sender
+    if copies > most:
+        raise RouteError(
+            f"{copies} copies on a way that ends with {max(most, 0)} tiles in a straight line before its destination; "
+            "name fewer, or send what is left by itself"
+        )
+    return tuple(tiles[-1 - copies : -1])
+
+
 def ports_at(x: int, y: int, width: int, height: int) -> tuple[str, ...]:
     """The ports of the router at (x, y) of a `width` x `height` mesh: its neighbours' directions, then the tile's."""
     there = [name for name, (dx, dy) in NEIGHBOURS.items() if 0 <= x + dx < width and 0 <= y + dy < height]
@@ -157,7 +204,7 @@ def encode(path: Sequence[int], width: int, height: int, field: RouteField | Non
         _check_inside(tile, width, height)
     if len(path) < 2:
         raise RouteError("a route needs two different tiles; a packet to its own tile is sent without one")
-    headings = [_step(before, after) for before, after in pairwise(path)]
+    headings = [direction(before, after) for before, after in pairwise(path)]
     route = [DIRECTIONS.index(headings[0])]
     for at, (before, after) in enumerate(pairwise(headings), 1):
         turns = [turn for turn in Turn if turn is not Turn.EJECT and heading_after(before, turn) == after]
@@ -199,7 +246,7 @@ def _check_inside(tile: int, width: int, height: int) -> None:
         raise RouteError(f"tile {tile:#04x} is outside the {width}x{height} mesh; use y * 16 + x of one inside")
 
 
-def _step(before: int, after: int) -> str:
+def direction(before: int, after: int) -> str:
     (x, y), (to_x, to_y) = tile_position(before), tile_position(after)
     for name, step in NEIGHBOURS.items():
         if step == (to_x - x, to_y - y):

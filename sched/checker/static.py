@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -36,7 +36,7 @@ from meshloom.hw.spec.routes import RouteError
 
 from ..program.names import Names, opcode_name, region_name, unit_name
 from ..program.program import Instruction, Program, Stream
-from ..program.routes import Route, route_of
+from ..program.routes import Route, copied_tiles, route_of
 from .accesses import Access, gemm_accesses, move_accesses, region_words, vec_accesses
 from .problems import Problems
 
@@ -67,12 +67,18 @@ def _all_fields(opcode: Opcode, given: Mapping[str, int]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class DecodedInstruction:
-    """A decoded instruction: all fields, the accesses, and for a MOVE the route of its packets."""
+    """A decoded instruction: all fields, the accesses, and for a MOVE the route of its packets, and the tiles that take
+    them on their way."""
 
     opcode: Opcode
     fields: dict[str, int]
     accesses: tuple[Access, ...] = ()
     route: Route | None = None
+    copied: tuple[int, ...] = ()
+
+    def landing(self, tile: int) -> int:
+        """The number of a tile among those that take the words of a MOVE: the destination, then those on the way."""
+        return self.copied.index(tile) + 1 if tile in self.copied else 0
 
 
 class StaticCheck:
@@ -248,23 +254,25 @@ class StaticCheck:
         if opcode is Opcode.SYNC and fields["n"]:
             semaphore("sem", fields["tile"])
         if opcode is Opcode.MOVE and fields["notify"]:
-            semaphore("notify_sem", fields["notify_tile"])
+            semaphore("notify_sem", fields["dst_tile" if fields["copies"] else "notify_tile"])
         if len(self.problems.list) > before:
             return None
-        route = None
+        route, copied = None, ()
         if opcode is Opcode.FETCH:
             self._rights(fields, problem)
         elif opcode is Opcode.ROUTE:
             self._take_route(number, position, step, problem)
         elif opcode is Opcode.MOVE:
             route = self._route_of(number, fields, problem)
+            copied = self._copied(route, fields, problem)
         accesses = self._accesses(opcode, stream.tile, fields, problem)
         if accesses is None:
             return None
+        accesses += tuple(replace(accesses[1], tile=tile) for tile in copied)
         self._count(accesses)
         for access in accesses:
             self._inside(access, opcode is Opcode.MOVE, problem)
-        return DecodedInstruction(opcode, fields, accesses, route)
+        return DecodedInstruction(opcode, fields, accesses, route, copied)
 
     def _accesses(
         self, opcode: Opcode, tile: int, fields: dict[str, int], problem: Callable[[str, str], None]
@@ -365,6 +373,24 @@ class StaticCheck:
         except RouteError as error:
             problem(f"cannot follow its ROUTE, [{position}]: {error}", "see `hw.spec.routes` for the entries")
             return None
+
+    def _copied(
+        self, route: Route | None, fields: dict[str, int], problem: Callable[[str, str], None]
+    ) -> tuple[int, ...]:
+        """The tiles that take the packets of a MOVE on their way."""
+        copies, chip = fields["copies"], self.chip
+        if not copies or route is None:
+            return ()
+        if fields["notify"] and fields["notify_tile"] != fields["dst_tile"]:
+            problem(
+                f"notify_tile is {self.names.tile(fields['notify_tile'])} with copies = {copies}",
+                "it must be the destination: each tile that receives notifies its own semaphore",
+            )
+        try:
+            return copied_tiles(chip, route.tiles, copies)
+        except RouteError as error:
+            problem(f"copies = {copies}: {error}", "send the words to each tile by itself otherwise")
+            return ()
 
     def _vector(self, fields: dict[str, int], problem: Callable[[str, str], None]) -> None:
         """Fields that a vector operation does not use must be off."""

@@ -102,7 +102,7 @@ def execute(
 def execute_one(op: Operation, memories: Memories) -> None:
     """Executes one operation on the memories."""
     if isinstance(op, Move):
-        _put(memories, op.dst, take(op, memories))
+        land(op, take(op, memories), memories)
     elif isinstance(op, Gemm):
         _gemm(op, memories)
     else:
@@ -116,7 +116,8 @@ def take(op: Move, memories: Memories) -> Bytes:
 
 def land(op: Move, words: Bytes, memories: Memories) -> None:
     """Writes the words that `take` read."""
-    _put(memories, op.dst, words)
+    for tile in op.receivers(memories.chip):
+        _put(memories, op.dst.model_copy(update={"tile": tile}) if op.copies else op.dst, words)
 
 
 def offsets(span: Span, words: int) -> NDArray[np.intp]:

@@ -30,6 +30,7 @@ from meshloom.hw.spec.isa import (
 )
 from meshloom.hw.spec.timing import weight_words
 
+from ..program.routes import receivers
 from ..support.files import write_atomically
 from ..workload.layout import Layout
 
@@ -73,6 +74,9 @@ class Move(_Frozen):
     A push if `issuer` is `src.tile`, otherwise a pull: the mover stream of `issuer` sends it as a request. The words
     visit the tiles of `route` (source and destination included), or take the chip's dimension order; they use virtual
     channel `channel`, or that of the destination (`ChipConfig.channel_of`). Neither changes the meaning of a move.
+
+    `copies`: so many tiles before the destination, in a straight line with it on the way of the words, take them, too,
+    at the same addresses (chips with `noc.multicast`).
     """
 
     kind: Literal["move"] = "move"
@@ -83,6 +87,12 @@ class Move(_Frozen):
     label: str = ""
     route: tuple[Natural, ...] | None = None
     channel: Natural | None = None
+    copies: Natural = 0
+
+    def receivers(self, chip: ChipConfig) -> tuple[int, ...]:
+        """The tiles that take the words: the destination, then those before it. Raises RouteError for copies that the
+        chip cannot make."""
+        return receivers(chip, self.body) if self.copies else (self.dst.tile,)
 
     @property
     def body(self) -> dict[str, int]:
@@ -98,7 +108,7 @@ class Move(_Frozen):
             "dst_run": dst.run,
             "dst_stride": dst.stride,
             "words": self.words,
-        }
+        } | ({"copies": self.copies} if self.copies else {})
 
 
 class Box(_Frozen):
@@ -502,7 +512,8 @@ def _vec_reach(op: Vec) -> int:
 def writes(op: Operation, chip: ChipConfig) -> list[Access]:
     """Words that an operation writes, exactly."""
     if isinstance(op, Move):
-        return [span_access(op.dst, op.words)]
+        written = span_access(op.dst, op.words)
+        return [written._replace(tile=tile) for tile in op.receivers(chip)] if op.copies else [written]
     if isinstance(op, Vec):
         return [Access(op.core, Region.VEC, [(op["dest_base"], op["dest_base"] + op.results(chip.lanes))])]
     base, rows = op["dest_base"], op["n_blocks"] * op["pixels"]

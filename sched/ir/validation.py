@@ -159,6 +159,18 @@ def _check_move(op: Move, chip: ChipConfig) -> None:
         raise ScheduleError(f"source and destination share word {word} of one memory; use separate ranges")
     INSTRUCTIONS[Opcode.MOVE].pack(op.body)
     check_route(chip, op.src.tile, op.dst.tile, op.route, op.channel)
+    if op.copies:
+        _check_copies(op, chip)
+
+
+def _check_copies(op: Move, chip: ChipConfig) -> None:
+    """Every tile that takes the words has room for them, and none of them sends them."""
+    try:
+        receivers = op.receivers(chip)
+    except RouteError as error:
+        raise ScheduleError(f"copies = {op.copies}: {error}") from error
+    for tile in receivers[1:]:
+        _check_span(op.dst.model_copy(update={"tile": tile}), op.words, "copy's destination", chip)
 
 
 def _common(left: list[tuple[int, int]], right: list[tuple[int, int]]) -> int | None:

@@ -103,7 +103,7 @@ def _operation(opcode: Opcode, fields: dict[str, int], issuer: int, core: int) -
     if opcode is Opcode.MOVE:
         src = Span(tile=fields["src_tile"], address=fields["src"], run=fields["src_run"], stride=fields["src_stride"])
         dst = Span(tile=fields["dst_tile"], address=fields["dst"], run=fields["dst_run"], stride=fields["dst_stride"])
-        return Move(issuer=issuer, src=src, dst=dst, words=fields["words"])
+        return Move(issuer=issuer, src=src, dst=dst, words=fields["words"], copies=fields["copies"])
     if opcode is Opcode.GEMM:
         return Gemm(core=core, fields={name: value for name, value in fields.items() if name in GEMM_FIELDS})
     return Vec(core=core, fields={name: value for name, value in fields.items() if name in VEC_FIELDS})

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from meshloom.hw.spec.isa import FETCH_TAG, Opcode, Region, Unit, split_address
+from meshloom.hw.spec.routes import copied_at
 
 from ..program.routes import Route, default_route, route_of
 from .flow import OPEN, Door, Place
@@ -31,6 +32,18 @@ class Packets(PacketMaker):
         route = self._route(fields)
         packet = Packet([], tiles=route.tiles)
         packet.channel = route.channel
+        if copies := fields.get("copies", 0):
+            # each tile that takes it notifies its own semaphore
+            fields = fields | {"notify_tile": fields["dst_tile"]}
+            first = len(route.tiles) - 1 - copies
+            for hop, tile in enumerate(copied_at(route.tiles, copies), first):
+                taken = fields | {"dst_tile": tile, "notify_tile": tile}
+                packet.copies[hop] = self._legs(packet, taken, address, words, final)
+        packet.carry(self._legs(packet, fields, address, words, final))
+        return packet
+
+    def _legs(self, packet: Packet, fields: dict[str, int], address: int, words: int, final: bool) -> list[Leg]:
+        """How the tile that receives a packet takes it."""
         tile, notify = fields["dst_tile"], final and bool(fields.get("notify", 0))
         region, offset = split_address(address)
         machine = self.machine
@@ -38,19 +51,16 @@ class Packets(PacketMaker):
         record = self._record(packet, fields, words)
         if region == Region.MAIN and tile in machine.drams:
             packet.exclusive = True
-            legs = self._to_dram(fields, offset, words, notify, record)
-        elif region >= Region.RING_MOVER:
+            return self._to_dram(fields, offset, words, notify, record)
+        if region >= Region.RING_MOVER:
             front, per = machine.streams[tile, Unit(region - Region.RING_MOVER)], machine.chip.instruction_words
             place = OPEN if self.several else door
             instructions: list[Leg] = [(per, place, front.arrived)] * (words // per)
             if record is not None:  # code brought by a controller's own program
                 instructions[-1] = per, place, _both(front.arrived, record)
-            legs = [(1, door, None), *instructions]
-        else:
-            done = _both(self._landing(fields) if notify else None, record)
-            legs = self._to_memory(machine.ports.get((tile, region)), door, words, notify, done)
-        packet.carry(legs)
-        return packet
+            return [(1, door, None), *instructions]
+        done = _both(self._landing(fields) if notify else None, record)
+        return self._to_memory(machine.ports.get((tile, region)), door, words, notify, done)
 
     def _route(self, fields: dict[str, int]) -> Route:
         """The route of its packets."""

@@ -31,16 +31,20 @@ Gate = Callable[[int, Callable[[int], None]], None]
 class Packet:
     """A packet in flight; its flits are the sum of its `legs`.
 
-    `tiles`: those that it visits, from source to destination; None: dimension order. `channel`: its virtual channel.
+    `tiles`: those that it visits, from source to destination; None: dimension order. `copies`: by its hop, the legs of
+    a tile that takes it, too, on its way; none in a `FlitPlane`. `channel`: its virtual channel.
     `exclusive`: while the tile takes it, it takes no other such packet. `injected_at`: cycle from which its head was
     offered."""
 
-    __slots__ = ("buffers", "channel", "exclusive", "flits", "gate", "injected_at", "legs", "numbers", "ports", "tiles")
+    __slots__ = (
+        "buffers", "channel", "copies", "exclusive", "flits", "gate", "injected_at", "legs", "numbers", "ports", "tiles",
+    )  # fmt: skip
 
     def __init__(self, legs: list[Leg], gate: Gate | None = None, tiles: tuple[int, ...] | None = None) -> None:
         self.gate, self.tiles = gate, tiles
         self.channel, self.exclusive, self.injected_at = 0, False, -1
         self.carry(legs)
+        self.copies: dict[int, list[Leg]] = {}
         self.ports: list[_Port] = []
         self.numbers: list[int] = []  # of the input through which it enters each router
         self.buffers: list[_Input] = []
@@ -67,22 +71,53 @@ class _Input(Buffer):
         elif self.queue and self.level(now) > 0:
             self.requested = True
             packet, hop = self.queue[0]
-            packet.ports[hop].ask(now, packet.numbers[hop], self)
+            port = packet.ports[hop]
+            if hop in packet.copies:
+                assert port.tile is not None
+                port = port.tile  # first that, then the one that leads on
+            port.ask(now, packet.numbers[hop], self)
+
+
+class _Both(Place):
+    """Two places that take each flit at once: the next router's buffer, and a tile on the way."""
+
+    __slots__ = ("one", "tile")
+
+    def __init__(self, one: Place, tile: Place) -> None:
+        super().__init__()
+        self.one, self.tile = one, tile
+
+    def room(self, now: int) -> bool:
+        return self.one.room(now) and self.tile.room(now)
+
+    def fills(self, now: int) -> int:
+        return min(self.one.fills(now), self.tile.fills(now))
+
+    def opens(self, now: int) -> int:
+        if self.one.room(now):
+            return self.tile.opens(now)
+        return self.one.opens(now) if self.tile.room(now) else max(self.one.opens(now), self.tile.opens(now))
+
+    def set_in(self, now: int, rate: int) -> None:
+        self.one.set_in(now, rate)
+        self.tile.set_in(now, rate)
 
 
 class _Port(Link):
     """An output of a router, and its arbiter."""
 
-    __slots__ = ("_choice", "asking", "leg", "owner", "pending", "source", "to")
+    __slots__ = ("_choice", "asking", "copied", "leg", "owner", "pending", "source", "tile", "to")
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
         self.to: _Input | None = None  # the next router's buffer; None: the tile
+        self.tile: _Port | None = None  # of a port that leads on: that of its router's tile
         self.owner = -1  # input that owned it last
         self.source: _Input | None = None  # None: free
         self.asking: dict[int, _Input] = {}  # by number of the input
         self.pending = False
         self.leg = 0
+        self.copied = 0  # flits of packets that the tile takes on their way
         self._choice = _Choice(self)
 
     def ask(self, now: int, number: int, buffer: _Input) -> None:
@@ -100,14 +135,20 @@ class _Port(Link):
         asking = self.asking
         self.owner = following(asking, self.owner)
         self.source = buffer = asking.pop(self.owner)
-        buffer.drainer = self
         packet, hop = buffer.queue[0]
+        onward = packet.ports[hop]
+        if onward is not self:  # the tile takes a packet on its way
+            self.clock.put(now + 1, _Onward(onward, packet.numbers[hop], buffer))
+            return
+        buffer.drainer = self
+        self.leg = 0
         if self.to is not None:
             self.to.queue.append((packet, hop + 1))
-            self.start(now, buffer, self.to, packet.flits, self._passed)
-            return
-        self.leg = 0
-        if packet.gate is not None:
+            if hop in packet.copies:
+                self._copy(now)
+            else:
+                self.start(now, buffer, self.to, packet.flits, self._passed)
+        elif packet.gate is not None:
             packet.gate(now, self._carry)
         else:
             self._carry(now)
@@ -134,6 +175,34 @@ class _Port(Link):
         if done is not None:
             done(now)
 
+    def _copy(self, now: int) -> None:
+        """The tile and the next router take the next flits of the packet."""
+        buffer, to = self.source, self.to
+        assert buffer is not None and to is not None
+        packet, hop = buffer.queue[0]
+        flits, place, _ = packet.copies[hop][self.leg]
+        if place is not OPEN:
+            place.feeder = self
+        self.start(now, buffer, _Both(to, place), flits, self._has_copied)
+
+    def _has_copied(self, now: int) -> None:
+        buffer, tile = self.source, self.tile
+        assert buffer is not None and tile is not None
+        packet, hop = buffer.queue[0]
+        legs = packet.copies[hop]
+        flits, _, done = legs[self.leg]
+        tile.copied += flits
+        self.leg += 1
+        if self.leg < len(legs):
+            self._copy(now)
+        else:
+            tile.source = None
+            self._passed(now)
+            if tile.asking:
+                tile._decide(now)
+        if done is not None:
+            done(now)
+
     def _passed(self, now: int) -> None:
         """The tail left in the previous cycle."""
         buffer = self.source
@@ -144,6 +213,21 @@ class _Port(Link):
         buffer.arrive(now)
         if self.asking:
             self._decide(now)
+
+    def busy(self, cycle: int) -> int:
+        return self.copied + super().busy(cycle)
+
+
+class _Onward(Event):
+    """Requests the port to the next router for a packet that has that to the tile."""
+
+    __slots__ = ("_buffer", "_number", "_port")
+
+    def __init__(self, port: _Port, number: int, buffer: _Input) -> None:
+        self._port, self._number, self._buffer = port, number, buffer
+
+    def happen(self, now: int) -> None:
+        self._port.ask(now, self._number, self._buffer)
 
 
 class _Choice(Event):
@@ -231,6 +315,7 @@ class Plane:
             if direction != TILE:
                 port.to = self._input(router + STEP[direction], BACK[direction])
                 port.to.feeder = port
+                port.tile = self._port(router, TILE)
         return self._ports[key]
 
 

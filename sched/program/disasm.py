@@ -60,7 +60,11 @@ def _move(fields: Mapping[str, int], chip: ChipConfig) -> list[str]:
             text += f" run {fields[f'{end}_run']} stride {fields[f'{end}_stride']}"
         ends.append(text)
     body = [f"{fields['words']} words {ends[0]} -> {ends[1]}"]
-    if fields["notify"]:
+    if copies := fields["copies"]:
+        body.append(f"and {copies} tile{'s' if copies > 1 else ''} before it")
+    if copies and fields["notify"]:
+        body.append(f"notify s{fields['notify_sem']} of each")
+    elif fields["notify"]:
         body.append(f"notify s{fields['notify_sem']} of {tile_name(chip, fields['notify_tile'])}")
     return body
 
@@ -194,7 +198,7 @@ def format_tables() -> str:
             parts.append(_table(layout, header))
         else:
             parts.append("The header only.")
-    packets = (isa.DATA_HEAD, isa.ARRIVAL, isa.REQUEST_HEAD, isa.POST, isa.STATE, isa.TRACE)
+    packets = (isa.DATA_HEAD, isa.ARRIVAL, isa.COPIES, isa.REQUEST_HEAD, isa.POST, isa.STATE, isa.TRACE)
     for layout in packets:
         parts += [f"## {layout.name}", f"{layout.width} bits.", _table(layout, 0)]
     operands = (isa.Addend, isa.VectorOp, isa.Pair, isa.YWalk)

@@ -9,8 +9,17 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from meshloom.hw.spec.config import MOST_HOPS, ChipConfig
-from meshloom.hw.spec.routes import TURN_BITS, RouteError, Turn, decode, dimension_ordered, encode
+from meshloom.hw.spec.config import MOST_HOPS, ChipConfig, TileKind, tile_position
+from meshloom.hw.spec.routes import (
+    TURN_BITS,
+    RouteError,
+    Turn,
+    copied_at,
+    decode,
+    dimension_ordered,
+    direction,
+    encode,
+)
 
 
 class Route(NamedTuple):
@@ -34,6 +43,35 @@ def default_route(chip: ChipConfig, source: int, target: int) -> Route:
 def _usual(source: int, target: int, routing: str) -> tuple[int, ...]:
     """`dimension_ordered`, kept: every MOVE of a program needs it."""
     return dimension_ordered(source, target, routing)
+
+
+def copied_tiles(chip: ChipConfig, tiles: Sequence[int], copies: int) -> tuple[int, ...]:
+    """The tiles before the destination that take a packet with `copies`, too, in their order on the way. `tiles`: those
+    of its way, from source to destination.
+
+    Raises RouteError for copies that the chip cannot make, or where there is no memory of a core or scratchpad.
+    """
+    ways = chip.noc.multicast
+    if not ways:
+        raise RouteError(f"routers of {chip.name} copy nothing; set noc.multicast")
+    copied = copied_at(tiles, copies)
+    way = direction(tiles[-2], tiles[-1])
+    if way not in ways:
+        raise RouteError(f"the last hops lead {way}, and routers of {chip.name} copy to {' and '.join(ways)} only")
+    for tile in (*copied, tiles[-1]):
+        if chip.tiles.get(tile) not in (TileKind.CORE, TileKind.SPM):
+            x, y = tile_position(tile)
+            raise RouteError(f"tile ({x},{y}) is neither core nor scratchpad, and no other takes copies")
+    return copied
+
+
+def receivers(chip: ChipConfig, fields: Mapping[str, int]) -> tuple[int, ...]:
+    """The tiles that take the words of a MOVE with these body fields (missing ones are 0): the destination, then those
+    before it. Raises RouteError for copies that the chip cannot make."""
+    target, copies = fields.get("dst_tile", 0), fields.get("copies", 0)
+    if not copies:
+        return (target,)
+    return (target, *copied_tiles(chip, _usual(fields.get("src_tile", 0), target, chip.noc.data_routing), copies))
 
 
 def route_of(chip: ChipConfig, source: int, target: int, route: Mapping[str, int] | None = None) -> Route:

@@ -3,6 +3,7 @@ chip without trace records has none to bring."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import repeat
 
@@ -14,6 +15,7 @@ from meshloom.hw.spec.isa import TRACE, Opcode, Region, Unit, address
 from meshloom.sched.program.names import tile_name
 from meshloom.sched.program.packets import packets
 from meshloom.sched.program.program import Instruction, Program, ProgramError, Stream
+from meshloom.sched.program.routes import RouteError, receivers
 
 #: Longest MOVE in words.
 _LONGEST = 65535
@@ -70,15 +72,24 @@ def records_expected(program: Program, chip: ChipConfig) -> dict[int, int]:
             if opcode is Opcode.ORDER:
                 ordered = fields.get("tile", 0)
             elif opcode is Opcode.MOVE:
-                executing, receiving = fields.get("src_tile", 0), fields.get("dst_tile", 0)
+                executing = fields.get("src_tile", 0)
                 # the chip itself reports a tile that is not there, and a MOVE without words
                 if executing != stream.tile and executing in count:
                     count[executing] += 1
-                if chip.noc.arrivals and receiving in count and fields.get("dst_run", 0):
-                    count[receiving] += len(packets(fields, chip.packet_words))
+                if chip.noc.arrivals and fields.get("dst_run", 0):
+                    for receiving in count.keys() & _receivers(chip, fields):
+                        count[receiving] += len(packets(fields, chip.packet_words))
             elif stream.tile == chip.dtt and opcode in (Opcode.GEMM, Opcode.VEC) and ordered in count:
                 count[ordered] += 1
     return count
+
+
+def _receivers(chip: ChipConfig, fields: Mapping[str, int]) -> set[int]:
+    """The tiles that take the words of a MOVE; of one that no checker would accept, its destination."""
+    try:
+        return set(receivers(chip, fields))
+    except RouteError:
+        return {fields.get("dst_tile", 0)}
 
 
 def plan(program: Program, chip: ChipConfig, stats_words: int, free_from: int) -> Readout:

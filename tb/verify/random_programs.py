@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from meshloom.hw.spec.config import ChipConfig, tile_address, tile_position
@@ -25,11 +25,11 @@ from meshloom.hw.spec.isa import (
     YWalk,
     address,
 )
-from meshloom.hw.spec.routes import NEIGHBOURS
+from meshloom.hw.spec.routes import NEIGHBOURS, RouteError
 from meshloom.hw.spec.timing import table_words, weight_words
 from meshloom.sched.checker.channel_dependences import DependenceGraph
 from meshloom.sched.program.program import Instruction, Program, Stream, end_post, place
-from meshloom.sched.program.routes import route_fields, route_of
+from meshloom.sched.program.routes import copied_tiles, default_route, route_fields, route_of
 
 #: Words of each memory that one thread of a random program uses; of VEC as many as a TRANSPOSE writes, if that is more.
 SLICE = 64
@@ -260,6 +260,9 @@ class _Thread:
     core: int
     slices: dict[int, dict[Region, int]]
     token: tuple[int, Unit] | None = None
+    parts: int = 1  # posts that make up the token
+    #: Memories of other cores that hold copies of words.
+    copied: list[tuple[int, Region]] = field(default_factory=list[tuple[int, Region]])
 
 
 class _Builder:
@@ -284,11 +287,24 @@ class _Builder:
         """Header fields that wait for the thread's token, having sent it to this tile and unit if need be."""
         if thread.token is None:
             return {}
+        parts, thread.parts = thread.parts, 1
         if thread.token != (tile, unit):
             at, holder = thread.token
-            wait = {"wait_sem": self.semaphore(thread, holder), "wait_n": 1}
+            wait = {"wait_sem": self.semaphore(thread, holder), "wait_n": parts}
             self.add(at, holder, Opcode.SYNC, **wait, tile=tile, sem=self.semaphore(thread, unit), n=1)
-        return {"wait_sem": self.semaphore(thread, unit), "wait_n": 1}
+            parts = 1
+        return {"wait_sem": self.semaphore(thread, unit), "wait_n": parts}
+
+    def multicast(self, thread: _Thread, issuer: int, body: dict[str, int], copied: Sequence[int]) -> None:
+        """A MOVE that other tiles take, too: each hears of it, and says so to the destination, which has the token when
+        all have."""
+        wait = self.take(thread, issuer, Unit.MOVER)
+        goal, number = body["dst_tile"], self.semaphore(thread, Unit.MOVER)
+        notify = {"notify": 1, "notify_tile": goal, "notify_sem": number, "copies": len(copied)}
+        self.add(issuer, Unit.MOVER, Opcode.MOVE, **wait, **body, **notify)
+        for tile in copied:
+            self.add(tile, Unit.MOVER, Opcode.SYNC, wait_sem=number, wait_n=1, tile=goal, sem=number, n=1)
+        thread.token, thread.parts = (goal, Unit.MOVER), 1 + len(copied)
 
     def move(self, thread: _Thread, issuer: int, body: dict[str, int]) -> None:
         """A MOVE of the thread; its landing is the new token."""
@@ -347,6 +363,21 @@ def _slices(
     return cores | {tile: {Region.MAIN: thread * size} for tile, size in outside.items()}
 
 
+def _copied(chip: ChipConfig, source: int) -> list[tuple[int, tuple[int, ...]]]:
+    """Cores to which a MOVE of `source` can go, with the cores before them that take its words, too."""
+    ways: list[tuple[int, tuple[int, ...]]] = []
+    for target in chip.cores:
+        path = default_route(chip, source, target).tiles
+        for copies in range(1, len(path) - 1):
+            try:
+                copied = copied_tiles(chip, path, copies)
+            except RouteError:
+                break
+            if all(tile in chip.cores for tile in copied):
+                ways.append((target, copied))
+    return ways
+
+
 def random_program(random: Random, chip: ChipConfig, operations: int, threads: int = 2) -> Program:
     """A program that passes `check`: `threads` rows of `operations` random MOVEs, GEMMs and VECs each, every row in
     order and apart from the others, so that streams interleave but nothing races.
@@ -367,6 +398,9 @@ def random_program(random: Random, chip: ChipConfig, operations: int, threads: i
         start = thread.slices[tile][region]
         return tile, address(region, 4 * start if region is Region.ACC else start)
 
+    def words_of(place: tuple[int, Region]) -> int:
+        return outside.get(place[0], room[place[1]])
+
     def issuer(thread: _Thread, source: int) -> int:
         return random.choice([source, thread.core])
 
@@ -386,6 +420,15 @@ def random_program(random: Random, chip: ChipConfig, operations: int, threads: i
         for at in range(0, size, room[Region.MAIN]):
             count = min(size - at, room[Region.MAIN])
             builder.compute(thread, Unit.VECTOR, _copy(mine[Region.MAIN], mine[Region.VEC] + at, count))
+        source = random.choice(chip.drams)
+        if chip.noc.multicast and (ways := _copied(chip, source)):
+            (tile, copied), region = random.choice(ways), random.choice(goals)
+            ends = {"src": slot(thread, source, Region.MAIN), "dst": slot(thread, tile, region)}
+            body = {"words": room[region]}
+            for name, (at, start) in ends.items():
+                body |= {f"{name}_tile": at, name: start, f"{name}_run": room[region]}
+            builder.multicast(thread, issuer(thread, source), body, copied)
+            thread.copied = [(one, region) for one in (tile, *copied)]
     for _ in range(operations):
         for thread in random.sample(rows, len(rows)):
             unit = random.choice((Unit.MOVER, Unit.MATRIX, Unit.VECTOR))
@@ -395,10 +438,17 @@ def random_program(random: Random, chip: ChipConfig, operations: int, threads: i
                 continue
             operands = (Region.MAIN, Region.B) if chip.core.operand_sources else ()
             core = [(thread.core, region) for region in (*operands, Region.ACC, Region.OUT, Region.VEC)]
-            src = random.choice(memories + core)
+            readable = [place for place in thread.copied if place[1] in operands or place[1] >= Region.ACC]
+            src = random.choice(memories + core + readable)
+            if chip.noc.multicast and random.random() < 0.4 and (ways := _copied(chip, src[0])):
+                (tile, copied), region = random.choice(ways), random.choice(goals)
+                space = min(words_of(src), room[region])
+                body = random_move(random, slot(thread, *src), slot(thread, tile, region), space)
+                builder.multicast(thread, issuer(thread, src[0]), body, copied)
+                continue
             places = [*memories, *((thread.core, region) for region in goals)]
             dst = random.choice([place for place in places if place != src])
-            space = min(room[r] if t == thread.core else outside[t] for t, r in (src, dst))
+            space = min(words_of(src), words_of(dst))
             body = random_move(random, slot(thread, *src), slot(thread, *dst), space)
             builder.move(thread, issuer(thread, src[0]), body)
     for thread in rows:
