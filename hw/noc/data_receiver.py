@@ -91,8 +91,8 @@ class DataReceiver(wiring.Component):
     drained unwritten.
     Throughput: one flit a cycle. Latency: a payload flit taken in cycle t is written at the end of t; `delivered` is
     valid from t + 1 on. For DRAM packets (`dram=True`, region MAIN) the DRAM port notifies instead, when the write has
-    been answered. In chips with `noc.multicast` a head says whether several tiles take its packet; each of them then
-    notifies its own semaphore. `blocked_status`: what the packet in flight waits for, for the host when it asks.
+    been answered. Packets that are taken on their way to another tile (`noc.multicast`) notify nobody here.
+    `blocked_status`: what the packet in flight waits for, for the host when it asks.
 
     With several virtual channels each has an ejection buffer (a flit accepted in cycle t can be taken from t + 1 on),
     and packets on different channels are written interleaved: in each cycle one channel that has a flit gets the turn,
@@ -239,8 +239,8 @@ class DataReceiver(wiring.Component):
                 self.burst.payload.notify.eq(head.notify),
             ]
         m.d.comb += [
-            *(following[name].eq(head[name]) for name in ("addr", "notify_sem", "notify")),
-            following.notify_tile.eq(self._notified(flit, head)),
+            *(following[name].eq(head[name]) for name in ("addr", "notify_tile", "notify_sem")),
+            following.notify.eq(self._notifies(head)),
             following.region.eq(address.region),
             following.offset.eq(address.offset),
             following.left.eq(head.words),
@@ -255,11 +255,10 @@ class DataReceiver(wiring.Component):
             m.d.sync += self.fault.cause.eq(Mux(flipped, Cause.PARITY, wrong))
             m.d.sync += [self.fault.valid.eq(~good), self.fault.value.eq(head.addr)]
 
-    def _notified(self, flit: data.View, head: data.View) -> Value:
-        """The tile that hears of the packet of a head: if several take it, each hears of its own."""
-        if not self.config.noc.multicast:
-            return head.notify_tile
-        return Mux(self._copies(flit).copies != 0, self.tile, head.notify_tile)
+    def _notifies(self, head: data.View) -> Value:
+        """Whether a post is owed for the packet of a head. Tiles that take it on its way have it before its destination
+        has, which posts for all."""
+        return head.notify & (head.dst_tile == self.tile) if self.config.noc.multicast else head.notify
 
     def _copies(self, flit: data.View) -> data.View:
         """What a head says about the tiles that take its packet."""

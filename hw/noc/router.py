@@ -94,7 +94,8 @@ class Router(wiring.Component):
 
     In planes with `copies` the tile here takes a packet that says so, on its way. Its head first gets the channel to the
     tile, in the next cycle or later the one to the next router; then each flit leaves by both at once. So it is one
-    cycle later for each tile that takes it, and a link waits for what its tile ejects, never the other way round.
+    cycle later for each tile that takes it, and what a tile ejects waits for a link, never the other way round. Each
+    tile has a flit before the next one has.
 
     `active`: this router holds a flit or is offered one; in other cycles none of its registers changes.
 

@@ -274,12 +274,7 @@ _BODIES: dict[Opcode, tuple[Field, ...]] = {
         Field("dst_run", 16, "contiguous destination words, >= 1", 1),
         Field("dst_stride", 20, "words from the start of one destination run to the next"),
         Field("words", 16, "words in all, >= 1", 1),
-        Field(
-            "notify_tile",
-            8,
-            "tile whose semaphore is added to (by 1) when the last word has been delivered; with `copies`: each that "
-            "receives adds to its own",
-        ),
+        Field("notify_tile", 8, "tile whose semaphore is added to (by 1) when the last word has been delivered"),
         Field("notify_sem", 6, "semaphore of that tile"),
         Field("notify", 1, "1 = notify"),
         Field("copies", COPIES_BITS, "so many tiles before `dst_tile` receive the words, too (`noc.multicast`)"),

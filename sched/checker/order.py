@@ -89,7 +89,8 @@ class _Plan:
     consumed: int  # ... before this wait
     run: int
     run_tick: int
-    lands: tuple[tuple[int, int], ...]  # chain and tick by `DecodedInstruction.landing`
+    land: int
+    land_tick: int
     posts: tuple[tuple[Poster, Semaphore, int], ...]  # with the index among its chain's posts to the semaphore
     starts: int
 
@@ -113,7 +114,7 @@ class Order:
             self._chain((Kind.FRONT, stream))
         self._plans = [self._plan(stream, position) for stream, position in order]
         self._begins: list[Clock] = []
-        self._land_begins: list[list[Clock]] = []  # as `_Plan.lands`
+        self._land_begins: list[Clock] = []
         self.end: Clock = np.zeros(len(self.chains), np.int32)
         self.passes = 0
         claimed: list[Clock] | None = None
@@ -126,13 +127,10 @@ class Order:
 
     def events(self) -> Iterator[TimedAccess]:
         """All accesses, in a possible order."""
-        for plan, begin, land_begins in zip(self._plans, self._begins, self._land_begins, strict=True):
-            step = self.steps[plan.stream][plan.position]
-            for access in step.accesses:
-                if plan.lands and access.write:
-                    number = step.landing(access.tile)
-                    chain, tick = plan.lands[number]
-                    yield TimedAccess(plan.stream, plan.position, access, land_begins[number], chain, tick)
+        for plan, begin, land_begin in zip(self._plans, self._begins, self._land_begins, strict=True):
+            for access in self.steps[plan.stream][plan.position].accesses:
+                if plan.land >= 0 and access.write:
+                    yield TimedAccess(plan.stream, plan.position, access, land_begin, plan.land, plan.land_tick)
                 else:
                     yield TimedAccess(plan.stream, plan.position, access, begin, plan.run, plan.run_tick)
 
@@ -158,8 +156,7 @@ class Order:
         step = self.steps[stream][position]
         fields, tile = step.fields, int(self.names.streams[stream].tile)
         front, front_tick = self._tick((Kind.FRONT, stream), stream, position)
-        run = run_tick = starts = -1
-        lands: list[tuple[int, int]] = []
+        run = run_tick = land = land_tick = starts = -1
         # the end of a FETCH is irrelevant unless it posts
         if step.opcode in (Opcode.MOVE, Opcode.GEMM, Opcode.VEC) or (step.opcode is Opcode.FETCH and fields["post_n"]):
             at = fields["src_tile"] if step.opcode is Opcode.MOVE else tile
@@ -167,20 +164,16 @@ class Order:
             run, run_tick = self._tick(key, stream, position)
             if step.opcode is Opcode.MOVE:
                 channel, tiles = step.route or (0, ())
-                for goal in (fields["dst_tile"], *step.copied):
-                    way = tiles[: tiles.index(goal) + 1] if step.copied else tiles
-                    route = (Kind.DELIVERED, stream, at, goal, channel, *way)
-                    lands.append(self._tick(route, stream, position))
+                route = (Kind.DELIVERED, stream, at, fields["dst_tile"], channel, *tiles)
+                land, land_tick = self._tick(route, stream, position)
         if step.opcode is Opcode.FETCH:
             goal = (fields["tile"], fields["unit"])
             starts = next(i for i, s in enumerate(self.names.streams) if (int(s.tile), int(s.unit)) == goal)
         posts: list[tuple[Poster, Semaphore, int]] = []
+        places = {Poster.FRONT: (front, front_tick), Poster.UNIT: (run, run_tick), Poster.DELIVERED: (land, land_tick)}
         for who, semaphore, count in posts_of(step, tile):
-            chain, tick = front, front_tick
-            if who is Poster.DELIVERED:
-                chain, tick = lands[step.landing(semaphore[0])]
-            elif who is Poster.UNIT and run >= 0:  # END completes nothing that could still be waited for
-                chain, tick = run, run_tick
+            # END completes nothing that could still be waited for
+            chain, tick = places[who] if places[who][0] >= 0 else (front, front_tick)
             chain_posts = self.posts.setdefault(semaphore, {}).setdefault(chain, Posts())
             posts.append((who, semaphore, len(chain_posts.sums)))
             chain_posts.sums.append(count + (chain_posts.sums[-1] if chain_posts.sums else 0))
@@ -191,7 +184,7 @@ class Order:
             earlier = self.waits.setdefault(wait, [])
             consumed = earlier[-1].need if earlier else 0
             need = consumed + fields["wait_n"]
-        plan = _Plan(stream, position, wait, need, consumed, run, run_tick, tuple(lands), tuple(posts), starts)
+        plan = _Plan(stream, position, wait, need, consumed, run, run_tick, land, land_tick, tuple(posts), starts)
         if wait is not None:
             self.waits[wait].append(plan)
         return plan
@@ -222,9 +215,7 @@ class Order:
                     claims.append(clock)
             clock[front] = plan.position + 1
             clocks[front] = clock
-            begin = run_clock = clock
-            landed: list[Clock] = []
-            land_begins: list[Clock] = []
+            begin = run_clock = land_clock = land_begin = clock
             if plan.run >= 0:
                 begin = np.maximum(clock, clocks[plan.run])
                 run_clock = begin.copy()
@@ -232,25 +223,18 @@ class Order:
                 clocks[plan.run] = run_clock
                 if MOVER_BLOCKS and self.steps[plan.stream][plan.position].opcode is Opcode.MOVE and self._own(plan):
                     clocks[front] = np.maximum(clock, run_clock)
-            for chain, tick in plan.lands:
-                land_begin = np.maximum(begin, clocks[chain])
+            if plan.land >= 0:
+                land_begin = np.maximum(begin, clocks[plan.land])
                 land_clock = np.maximum(land_begin, run_clock)
-                land_clock[chain] = tick
-                clocks[chain] = land_clock
-                land_begins.append(land_begin)
-                landed.append(land_clock)
+                land_clock[plan.land] = plan.land_tick
+                clocks[plan.land] = land_clock
             self._begins.append(begin)
-            self._land_begins.append(land_begins)
+            self._land_begins.append(land_begin)
             if plan.starts >= 0:
                 clocks[plan.starts] = np.maximum(clocks[plan.starts], clock)
             for who, semaphore, _ in plan.posts:
-                if who is Poster.DELIVERED:
-                    number = self.steps[plan.stream][plan.position].landing(semaphore[0])
-                    fresh[semaphore][plan.lands[number][0]].append(landed[number])
-                elif who is Poster.UNIT and plan.run >= 0:
-                    fresh[semaphore][plan.run].append(run_clock)
-                else:
-                    fresh[semaphore][front].append(clock)
+                chain = (front, plan.run if plan.run >= 0 else front, plan.land)[who]
+                fresh[semaphore][chain].append((clock, run_clock, land_clock)[who])
         self.end = clocks[0]
         for semaphore, by_chain in fresh.items():
             for chain, chain_clocks in by_chain.items():

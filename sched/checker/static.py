@@ -67,18 +67,12 @@ def _all_fields(opcode: Opcode, given: Mapping[str, int]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class DecodedInstruction:
-    """A decoded instruction: all fields, the accesses, and for a MOVE the route of its packets, and the tiles that take
-    them on their way."""
+    """A decoded instruction: all fields, the accesses, and for a MOVE the route of its packets."""
 
     opcode: Opcode
     fields: dict[str, int]
     accesses: tuple[Access, ...] = ()
     route: Route | None = None
-    copied: tuple[int, ...] = ()
-
-    def landing(self, tile: int) -> int:
-        """The number of a tile among those that take the words of a MOVE: the destination, then those on the way."""
-        return self.copied.index(tile) + 1 if tile in self.copied else 0
 
 
 class StaticCheck:
@@ -254,10 +248,10 @@ class StaticCheck:
         if opcode is Opcode.SYNC and fields["n"]:
             semaphore("sem", fields["tile"])
         if opcode is Opcode.MOVE and fields["notify"]:
-            semaphore("notify_sem", fields["dst_tile" if fields["copies"] else "notify_tile"])
+            semaphore("notify_sem", fields["notify_tile"])
         if len(self.problems.list) > before:
             return None
-        route, copied = None, ()
+        route, copied = None, tuple[int, ...]()
         if opcode is Opcode.FETCH:
             self._rights(fields, problem)
         elif opcode is Opcode.ROUTE:
@@ -272,7 +266,7 @@ class StaticCheck:
         self._count(accesses)
         for access in accesses:
             self._inside(access, opcode is Opcode.MOVE, problem)
-        return DecodedInstruction(opcode, fields, accesses, route, copied)
+        return DecodedInstruction(opcode, fields, accesses, route)
 
     def _accesses(
         self, opcode: Opcode, tile: int, fields: dict[str, int], problem: Callable[[str, str], None]
@@ -381,11 +375,6 @@ class StaticCheck:
         copies, chip = fields["copies"], self.chip
         if not copies or route is None:
             return ()
-        if fields["notify"] and fields["notify_tile"] != fields["dst_tile"]:
-            problem(
-                f"notify_tile is {self.names.tile(fields['notify_tile'])} with copies = {copies}",
-                "it must be the destination: each tile that receives notifies its own semaphore",
-            )
         try:
             return copied_tiles(chip, route.tiles, copies)
         except RouteError as error:

@@ -39,11 +39,7 @@ def posts_of(step: DecodedInstruction, tile: int) -> Iterator[tuple[Poster, Sema
     if step.opcode is Opcode.SYNC and fields["n"]:
         yield Poster.FRONT, (fields["tile"], fields["sem"]), fields["n"]
     if step.opcode is Opcode.MOVE and fields["notify"]:
-        if not step.copied:
-            yield Poster.DELIVERED, (fields["notify_tile"], fields["notify_sem"]), 1
-            return
-        for receiver in (*step.copied, fields["dst_tile"]):
-            yield Poster.DELIVERED, (receiver, fields["notify_sem"]), 1
+        yield Poster.DELIVERED, (fields["notify_tile"], fields["notify_sem"]), 1
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,8 @@ class Event(IntEnum):
 class EventClass(NamedTuple):
     """Events that occur in list order: completion of the GEMMs of one core, or of its VECs (issuer = executor =
     target); reads of the moves that one tile issues and one tile executes (target -1); delivery of those moves to one
-    target tile by the same route (`channel` and `route` of `Move`). `unit` issues them."""
+    target tile by the same route, and to the same tiles before it (`channel`, `route` and `copies` of `Move`): when the
+    target has the words, all of them do. `unit` issues them."""
 
     event: Event
     unit: Unit
@@ -44,6 +45,7 @@ class EventClass(NamedTuple):
     target: int
     channel: int | None = None
     route: tuple[int, ...] | None = None
+    copies: int = 0
 
 
 class Dependence(NamedTuple):
@@ -68,7 +70,7 @@ def event_class(op: Operation, event: Event) -> EventClass:
         return EventClass(Event.COMPLETE, unit_of(op), op.core, op.core, op.core)
     if event is Event.READ:
         return EventClass(event, Unit.MOVER, op.issuer, op.src.tile, -1)
-    return EventClass(event, Unit.MOVER, op.issuer, op.src.tile, op.dst.tile, op.channel, op.route)
+    return EventClass(event, Unit.MOVER, op.issuer, op.src.tile, op.dst.tile, op.channel, op.route, op.copies)
 
 
 class ClassNumbers:
@@ -82,7 +84,7 @@ class ClassNumbers:
     def of(self, op: Operation) -> tuple[int, int]:
         """The classes of the ends of an operation's reads and writes."""
         if isinstance(op, Move):
-            key = op.issuer, op.src.tile, op.dst.tile, op.channel, op.route
+            key = op.issuer, op.src.tile, op.dst.tile, op.channel, op.route, op.copies
         else:
             key = op.kind, op.core
         pair = self._pairs.get(key)

@@ -33,12 +33,9 @@ class Packets(PacketMaker):
         packet = Packet([], tiles=route.tiles)
         packet.channel = route.channel
         if copies := fields.get("copies", 0):
-            # each tile that takes it notifies its own semaphore
-            fields = fields | {"notify_tile": fields["dst_tile"]}
             first = len(route.tiles) - 1 - copies
             for hop, tile in enumerate(copied_at(route.tiles, copies), first):
-                taken = fields | {"dst_tile": tile, "notify_tile": tile}
-                packet.copies[hop] = self._legs(packet, taken, address, words, final)
+                packet.copies[hop] = self._legs(packet, fields | {"dst_tile": tile}, address, words, False)
         packet.carry(self._legs(packet, fields, address, words, final))
         return packet
 

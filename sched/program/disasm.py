@@ -62,9 +62,7 @@ def _move(fields: Mapping[str, int], chip: ChipConfig) -> list[str]:
     body = [f"{fields['words']} words {ends[0]} -> {ends[1]}"]
     if copies := fields["copies"]:
         body.append(f"and {copies} tile{'s' if copies > 1 else ''} before it")
-    if copies and fields["notify"]:
-        body.append(f"notify s{fields['notify_sem']} of each")
-    elif fields["notify"]:
+    if fields["notify"]:
         body.append(f"notify s{fields['notify_sem']} of {tile_name(chip, fields['notify_tile'])}")
     return body
 

@@ -260,7 +260,6 @@ class _Thread:
     core: int
     slices: dict[int, dict[Region, int]]
     token: tuple[int, Unit] | None = None
-    parts: int = 1  # posts that make up the token
     #: Memories of other cores that hold copies of words.
     copied: list[tuple[int, Region]] = field(default_factory=list[tuple[int, Region]])
 
@@ -287,24 +286,11 @@ class _Builder:
         """Header fields that wait for the thread's token, having sent it to this tile and unit if need be."""
         if thread.token is None:
             return {}
-        parts, thread.parts = thread.parts, 1
         if thread.token != (tile, unit):
             at, holder = thread.token
-            wait = {"wait_sem": self.semaphore(thread, holder), "wait_n": parts}
+            wait = {"wait_sem": self.semaphore(thread, holder), "wait_n": 1}
             self.add(at, holder, Opcode.SYNC, **wait, tile=tile, sem=self.semaphore(thread, unit), n=1)
-            parts = 1
-        return {"wait_sem": self.semaphore(thread, unit), "wait_n": parts}
-
-    def multicast(self, thread: _Thread, issuer: int, body: dict[str, int], copied: Sequence[int]) -> None:
-        """A MOVE that other tiles take, too: each hears of it, and says so to the destination, which has the token when
-        all have."""
-        wait = self.take(thread, issuer, Unit.MOVER)
-        goal, number = body["dst_tile"], self.semaphore(thread, Unit.MOVER)
-        notify = {"notify": 1, "notify_tile": goal, "notify_sem": number, "copies": len(copied)}
-        self.add(issuer, Unit.MOVER, Opcode.MOVE, **wait, **body, **notify)
-        for tile in copied:
-            self.add(tile, Unit.MOVER, Opcode.SYNC, wait_sem=number, wait_n=1, tile=goal, sem=number, n=1)
-        thread.token, thread.parts = (goal, Unit.MOVER), 1 + len(copied)
+        return {"wait_sem": self.semaphore(thread, unit), "wait_n": 1}
 
     def move(self, thread: _Thread, issuer: int, body: dict[str, int]) -> None:
         """A MOVE of the thread; its landing is the new token."""
@@ -363,19 +349,23 @@ def _slices(
     return cores | {tile: {Region.MAIN: thread * size} for tile, size in outside.items()}
 
 
-def _copied(chip: ChipConfig, source: int) -> list[tuple[int, tuple[int, ...]]]:
-    """Cores to which a MOVE of `source` can go, with the cores before them that take its words, too."""
+def copied_ways(chip: ChipConfig, source: int) -> list[tuple[int, tuple[int, ...]]]:
+    """Cores and scratchpads to which a MOVE of `source` can go, with those before them that can take its words, too."""
     ways: list[tuple[int, tuple[int, ...]]] = []
-    for target in chip.cores:
+    for target in (*chip.cores, *chip.spms) if chip.noc.multicast else ():
         path = default_route(chip, source, target).tiles
         for copies in range(1, len(path) - 1):
             try:
-                copied = copied_tiles(chip, path, copies)
+                ways.append((target, copied_tiles(chip, path, copies)))
             except RouteError:
                 break
-            if all(tile in chip.cores for tile in copied):
-                ways.append((target, copied))
     return ways
+
+
+def _between_cores(chip: ChipConfig, source: int) -> list[tuple[int, tuple[int, ...]]]:
+    """Those of them that lead to cores only."""
+    cores = set(chip.cores)
+    return [(target, copied) for target, copied in copied_ways(chip, source) if {target, *copied} <= cores]
 
 
 def random_program(random: Random, chip: ChipConfig, operations: int, threads: int = 2) -> Program:
@@ -420,14 +410,13 @@ def random_program(random: Random, chip: ChipConfig, operations: int, threads: i
         for at in range(0, size, room[Region.MAIN]):
             count = min(size - at, room[Region.MAIN])
             builder.compute(thread, Unit.VECTOR, _copy(mine[Region.MAIN], mine[Region.VEC] + at, count))
-        source = random.choice(chip.drams)
-        if chip.noc.multicast and (ways := _copied(chip, source)):
+        if chip.noc.multicast and (ways := _between_cores(chip, source := random.choice(chip.drams))):
             (tile, copied), region = random.choice(ways), random.choice(goals)
             ends = {"src": slot(thread, source, Region.MAIN), "dst": slot(thread, tile, region)}
-            body = {"words": room[region]}
+            body = {"words": room[region], "copies": len(copied)}
             for name, (at, start) in ends.items():
                 body |= {f"{name}_tile": at, name: start, f"{name}_run": room[region]}
-            builder.multicast(thread, issuer(thread, source), body, copied)
+            builder.move(thread, issuer(thread, source), body)
             thread.copied = [(one, region) for one in (tile, *copied)]
     for _ in range(operations):
         for thread in random.sample(rows, len(rows)):
@@ -440,11 +429,11 @@ def random_program(random: Random, chip: ChipConfig, operations: int, threads: i
             core = [(thread.core, region) for region in (*operands, Region.ACC, Region.OUT, Region.VEC)]
             readable = [place for place in thread.copied if place[1] in operands or place[1] >= Region.ACC]
             src = random.choice(memories + core + readable)
-            if chip.noc.multicast and random.random() < 0.4 and (ways := _copied(chip, src[0])):
+            if chip.noc.multicast and random.random() < 0.4 and (ways := _between_cores(chip, src[0])):
                 (tile, copied), region = random.choice(ways), random.choice(goals)
                 space = min(words_of(src), room[region])
                 body = random_move(random, slot(thread, *src), slot(thread, tile, region), space)
-                builder.multicast(thread, issuer(thread, src[0]), body, copied)
+                builder.move(thread, issuer(thread, src[0]), body | {"copies": len(copied)})
                 continue
             places = [*memories, *((thread.core, region) for region in goals)]
             dst = random.choice([place for place in places if place != src])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.config import OFFSET_BITS, ChipConfig
 from meshloom.hw.spec.isa import (
     OPERAND_WALKS,
     REQUANTISING,
@@ -23,7 +23,7 @@ from meshloom.sched.ir.schedule import Gemm, Move, Operation, Schedule, Schedule
 from meshloom.sched.ir.validation import validate
 from meshloom.sched.program.routes import Route, default_route
 
-from .random_programs import random_path
+from .random_programs import copied_ways, random_path
 
 #: Memories between which operations move words.
 DATA_REGIONS = (Region.MAIN, Region.B, Region.ACC, Region.OUT, Region.VEC)
@@ -106,6 +106,14 @@ def random_operations(rng: Random, chip: ChipConfig, count: int) -> list[Operati
             issuer = rng.choice((src.tile, dst.tile, rng.choice(issuers)))
             op: Operation = Move(issuer=issuer, src=src, dst=dst, words=words, label=f"move {len(result)}")
             op = op.model_copy(update=ways(src.tile, dst.tile))
+            region = dst.address >> OFFSET_BITS
+            lines = [
+                len(copied)
+                for target, copied in copied_ways(chip, src.tile)
+                if target == dst.tile and all(memory_words(chip, tile, Region(region)) for tile in copied)
+            ]
+            if lines and rng.random() < 0.6:
+                op = op.model_copy(update={"copies": rng.choice(lines)})
         elif rng.random() < 0.4:
             op = Vec(core=rng.choice(chip.cores), fields=random_vec(rng), label=f"vec {len(result)}")
         else:
