@@ -9,7 +9,8 @@ part lies in the scratchpad, depthwise convolutions fused with the 1x1 ones behi
 convolutions before them, too, and how far ahead operands are fetched. Then what is fused in all layers of one size,
 which gain or lose by the same. Then the layers one by one, beginning with those before whose GEMMs the arrays wait
 longest: fused or not, sent or asked for, the order of tiles, other loop nests. When no change helps any more, several
-at once are drawn at random, as long as schedules may be made.
+at once are drawn at random, as long as schedules may be made. Where routers copy packets, one MOVE may bring what
+several cores need: in all layers, then in single ones.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ from .storage import SMALL_SHARE, Between
 PAIRED, PLAIN = ComparisonBudget(28, 200_000, least=16), ComparisonBudget(8, 16_000, least=4)
 #: So many for a quick answer about the former, and so many times as many as usual for a thorough search.
 QUICK, THOROUGH_FACTOR = 7, 8
+#: Layers that are tried by themselves where routers copy packets, and schedules that are compared if that has helped.
+COPIED, AFTER_COPIES = 3, 4
 #: Memories that can send on their own.
 _SENDERS = (TileKind.SPM, TileKind.DRAM)
 
@@ -88,6 +91,10 @@ def _descend(search: SharingSearch, sharing: SharingOptions, some: Fusible, plan
         search.go_through(lambda layers: _changes(layers, search, some))
     singles = [frozenset((layer.output,)) for layer in search.graph.layers]
     search.jump([change for single in singles for change in _changes(single, search, some)])
+    _copy(search, COPIED)
+    if search.best.copied:  # what suits it may be something else
+        search.allow(AFTER_COPIES)
+        search.go_through(lambda layers: _changes(layers, search, some))
 
 
 def _fuse(search: SharingSearch, sharing: SharingOptions, some: Fusible) -> None:
@@ -151,6 +158,19 @@ def _share(search: SharingSearch, sharing: SharingOptions, some: Fusible) -> Non
         search.try_(replace(search.best, horizon=horizon))
 
 
+def _copy(search: SharingSearch, single: int) -> None:
+    """What several cores need is brought by one MOVE where routers copy packets: in all layers; then in each of the
+    `single` worst otherwise. These schedules are compared after all others, so that none is lost for them."""
+    if not search.chip.noc.multicast:
+        return
+    search.left = 0
+    search.allow(1)
+    search.try_(replace(search.best, copied=frozenset(layer.output for layer in search.graph.layers)))
+    for layer in search.worst[:single]:
+        search.allow(1)
+        search.try_(_toggle("copied", layer)(search.best))
+
+
 def _sent(graph: Graph, senders: Iterable[TileKind]) -> frozenset[tuple[str, TileKind]]:
     """All layers, with the memories that send them what they need on their own."""
     return frozenset((layer.output, kind) for layer in graph.layers for kind in senders)
@@ -208,21 +228,23 @@ def _quick(
 ) -> NetworkSchedule:
     """One schedule; where weights are only streamed the better of two, with all of B for them or not; where depthwise
     convolutions can be fused the best of a few: who sends, all fused or none, room for tensors where some have none,
-    and the pairs of one size, those first before which arrays wait longest."""
+    and the pairs of one size, those first before which arrays wait longest. Where routers copy packets, one more."""
     start = replace(sharing, whole=True, pushed=_sent(graph, _SENDERS))
     some = fusible(graph, chip, sharing)
-    if not some.pairs and not _streaming(graph, chip):
+    if not some.pairs and not chip.noc.multicast and not _streaming(graph, chip):
         try:
             return schedule(graph, chip, progress, memory, start)
         except DoesNotFit:  # whole windows are more words
             return schedule(graph, chip, progress, memory, replace(start, whole=False))
-    most = QUICK if some.pairs else 2
+    most = QUICK if some.pairs else 1 + _streaming(graph, chip)
     search = SharingSearch(graph, chip, progress, memory, ComparisonBudget(most), some.owners)
     if some.pairs:
         _descend_quickly(search, start, some)
     else:
         _begin(search, start)
-        search.try_(replace(search.best, deep=True))
+        if _streaming(graph, chip):
+            search.try_(replace(search.best, deep=True))
+    _copy(search, 0)
     return search.result or schedule(graph, chip, progress, memory, search.best)
 
 
@@ -263,6 +285,8 @@ def _changes(layers: frozenset[str], search: SharingSearch, some: Fusible) -> It
     yield from some.changes(layers, (FusionDepth.EXPANDED,), search.roomless)
     for layer in sorted(layers):
         yield _toggle("pushed", (layer, TileKind.DRAM))
+        if search.best.copied:
+            yield _toggle("copied", layer)
 
 
 def _toggle(field: str, entry: object) -> Change:

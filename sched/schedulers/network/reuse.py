@@ -69,7 +69,7 @@ class Reuse:
         self._emissions: dict[str, dict[Hashable, tuple[Emission, tuple[int, ...]]]] = {}
         self._laid: dict[str, dict[Hashable, Laid]] = {}
         self._lists: dict[tuple[Laid, ...], Interleaver] = {}
-        self.order: Sequence[int] = ()
+        self.order: Sequence[int] | None = ()
         self._latest: Interleaver | None = None
 
     def conv(self, stage: Stage, task: ConvTask, dram: Dram, key: Hashable, emit: Callable[[], ConvNodes]) -> ConvNodes:
@@ -139,8 +139,10 @@ class Reuse:
         self._latest = interleaver
         return interleaver
 
-    def needs(self, operations: Sequence[Operation]) -> list[tuple[Dependence, ...]]:
-        """The dependences of the latest list in its `order`, where it has these operations."""
+    def needs(self, operations: Sequence[Operation]) -> list[tuple[Dependence, ...]] | None:
+        """The dependences of the latest list in its `order`, where it has these operations; None if it has others."""
+        if self.order is None:
+            return None
         assert self._latest is not None
         depends = self._latest.waits.depends
         return reordered(operations, depends.data, depends.writers, depends.readers, self.order)

@@ -30,6 +30,7 @@ from ...workload.stages import Lanes, Stage, Stages, cut, spread
 from . import conv, mixing, product, transpose, vector
 from .choices import Choices
 from .fusing import FusionDepth
+from .multicast import merged
 from .reuse import Laid, Reuse
 from .sharing import HORIZONS, SharingOptions, streams
 from .shift import Shifter
@@ -151,15 +152,23 @@ class _Builder:
         interleaver = self.reuse.interleaver(laid, self.chip)
         horizons = HORIZONS if self.sharing.horizon is None else (self.sharing.horizon,)
         best = min((interleaver.run(horizon) for horizon in horizons), key=lambda interleaving: interleaving.cycles)
-        self.reuse.order = best.order
+        operations, order = interleaver.waits.operations, best.order
+        copies: dict[int, int] = {}
+        if copied := self.sharing.copied:
+            some = {index for index, op in enumerate(operations) if layer_of(op.label) in copied}
+            order, copies = merged(operations, order, interleaver.waits.depends, self.chip, some)
+        self.reuse.order = None if copies else order
         schedule = Schedule(
             chip=self.chip.name,
             chip_digest=self.chip.digest,
             workload=self.graph.name,
             scheduler=NAME,
-            operations=tuple(interleaver.waits.operations[index] for index in best.order),
+            operations=tuple(
+                operations[index].model_copy(update={"copies": copies[index]}) if index in copies else operations[index]
+                for index in order
+            ),
             tensors=tuple(self.tensors.tensors),
-            sites=sites_of(interleaver.nodes[index] for index in best.order),
+            sites=sites_of(interleaver.nodes[index] for index in order),
         )
         return NetworkSchedule(
             self.graph, schedule, self.tensors.constants, self.cut.lanes, self.tensors.copies,

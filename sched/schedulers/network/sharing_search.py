@@ -159,6 +159,10 @@ class SharingSearch:
             compared = max(self._budget.least, self._budget.work // played.operations)
             self.left, self.most = min(self.left, compared - 1), min(self.most, compared)
 
+    def allow(self, more: int) -> None:
+        """So many more schedules may be compared."""
+        self.left, self.most = self.left + more, self.most + more
+
     @property
     def is_large(self) -> bool:
         """Whether the best takes long to play."""
