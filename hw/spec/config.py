@@ -288,6 +288,11 @@ class ChipConfig(_Frozen):
                 f"programs = {self.programs} with noc.multicast: rights name the tiles that a program may write, and "
                 "not those before them; set programs = 0, or leave multicast out"
             )
+        if count[TileKind.DTT] and self.noc.multicast:
+            raise ValueError(
+                'noc.multicast on a floorplan with a "dtt" tile: its controller plans packets for one tile each; leave one '
+                "of them out"
+            )
         if self.controller_channel and not self._beside_controller():
             raise ValueError(
                 'controller_channel = true needs a "dtt" tile with a "dram" tile beside it, above or below; draw one '

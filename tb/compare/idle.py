@@ -70,12 +70,14 @@ def idle_move(fields: Mapping[str, int], chip: ChipConfig, route: Route | None =
     )
     of_dram = tuple(_is_dram(chip, fields[f"{end}_tile"], fields[end]) for end in ("src", "dst"))
     ejection = ejection_cycles(chip)
-    flight = noc_arrival(route.hops, 1) + ejection
-    holds = (route.hops + 1) * chip.noc.data_depth + EJECTION_FLITS * bool(ejection)
+    copies, depth = fields.get("copies", 0), chip.noc.data_depth
+    flight = noc_arrival(route.hops - copies, 1) + ejection
+    holds = (route.hops - copies + 1) * depth + EJECTION_FLITS * bool(ejection)
+    legs = ((flight, holds), *[(1, depth)] * copies)
     times = chip.bank_cycles
     latency = chip.dram.latency + (0 if times is None else times.cl)  # of a row that is open
     dram = (chip.lanes, chip.dram.bytes_per_cycle, latency, read_words(chip))
-    return _move(fields["words"], *runs, of_dram, flight, holds, dram, longest)
+    return _move(fields["words"], *runs, of_dram, legs, dram, longest)
 
 
 def steady_cycles(fields: Mapping[str, int], chip: ChipConfig) -> int:
@@ -144,6 +146,18 @@ class _Reads:
         self.taking.append(cycle)
 
 
+class _Copier:
+    """The router of a tile that takes packets on their way: each head is a cycle late (`hw/noc/router.py`)."""
+
+    def __init__(self) -> None:
+        self.last = -1
+
+    def take(self, offered: int, head: bool) -> int:
+        """The cycle in which a flit leaves it."""
+        self.last = max(offered, self.last + 1) + head
+        return self.last
+
+
 class _Sink:
     """The consumer of flits at the destination: a memory, or a DRAM port."""
 
@@ -170,27 +184,32 @@ def _move(
     src: tuple[int, int, int],
     dst: tuple[int, int, int],
     of_dram: tuple[bool, bool],
-    flight: int,
-    holds: int,
+    legs: tuple[tuple[int, int], ...],
     dram: tuple[int, int, int, int],
     longest: int,
 ) -> IdleMove:  # plain values, by which results are cached
     """`longest`: words of the longest packet. `src`, `dst`: first address, run and stride modulo that; `of_dram`:
-    whether each is in DRAM. `flight`: cycles from a flit's injection to its offer to the consumer. `holds`: flits that
-    fit in between."""
+    whether each is in DRAM. `legs`: cycles from a flit's injection to its offer to the first that takes it, and flits
+    that fit in between; then the same from each tile that takes it on its way to the next one."""
     reads, writes = of_dram
     source = _Reads(_cut(words, *src, longest), dram) if reads else None
-    sink = _Sink(dram if writes else None)
-    gone: list[int] = []  # when each flit was injected, and when it was taken at the destination
-    numbers: list[int] = []
+    stops = [*(_Copier() for _ in legs[1:]), _Sink(dram if writes else None)]
+    left: list[list[int]] = [[] for _ in stops]  # when each flit left each of them; the last takes it
     idle_packets: list[IdlePacket] = []
 
     def send(cycle: int, head: bool) -> int:
-        if len(gone) >= holds:  # freed space moves back one hop a cycle
-            cycle = max(cycle, numbers[-holds] + flight)
-        gone.append(cycle)
-        numbers.append(sink.take(cycle + flight, head))
-        return cycle
+        injected = cycle = _when(cycle, 0)
+        for number, (stop, (flight, _)) in enumerate(zip(stops, legs, strict=True)):
+            cycle = stop.take(cycle + flight, head)
+            if number + 1 < len(stops):
+                cycle = stop.last = _when(cycle, number + 1)
+            left[number].append(cycle)
+        return injected
+
+    def _when(cycle: int, leg: int) -> int:
+        """The cycle in which a flit can be sent over a leg: freed space moves back one hop a cycle."""
+        flight, holds = legs[leg]
+        return max(cycle, left[leg][-holds] + flight) if len(left[leg]) >= holds else cycle
 
     free = HEAD_CYCLES if source is None else 0
     for size in _cut(words, *dst, longest):
@@ -205,7 +224,7 @@ def _move(
             free = send(max(free, there), False) + 1
             if source is not None:
                 source.take(free - 1)
-        idle_packets.append(IdlePacket(size, injected_at, numbers[-1] + 1 - injected_at))
+        idle_packets.append(IdlePacket(size, injected_at, left[-1][-1] + 1 - injected_at))
     return IdleMove(free, tuple(idle_packets))
 
 

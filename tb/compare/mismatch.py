@@ -115,7 +115,8 @@ def _back(operations: Sequence[Operation], word: _Word, chip: ChipConfig) -> Ite
         op = operations[number]
         if isinstance(op, Move):
             region, _ = split_address(op.dst.address)
-            if (op.dst.tile, region) != word[:2] or (index := _index(op.dst, op.words, word.offset)) is None:
+            there = word.tile in op.receivers(chip) and region == word.region
+            if not there or (index := _index(op.dst, op.words, word.offset)) is None:
                 continue
             yield number
             region, offset = split_address(op.src.address)

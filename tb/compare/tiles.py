@@ -134,10 +134,11 @@ class _Follower:
 
     def _move(self, index: int, op: Move, layer: LayerTiles) -> None:
         source, target = span_access(op.src, op.words), span_access(op.dst, op.words)
-        values = self._of(source.tile, source.region)[offsets(op.src, op.words)]
-        self._of(target.tile, target.region)
-        at, key = offsets(op.dst, op.words), (target.tile, target.region)
-        self.values[key][at], self.brought[key][at], self.unread[key][at] = values, index, True
+        values, at = self._of(source.tile, source.region)[offsets(op.src, op.words)], offsets(op.dst, op.words)
+        for tile in op.receivers(self.chip):
+            self._of(tile, target.region)
+            key = tile, target.region
+            self.values[key][at], self.brought[key][at], self.unread[key][at] = values, index, True
         flow = layer.flows.setdefault((self._name(source), self._name(target)), Flow())
         flow.moved += op.words
         flow.values.update(values[values >= 0].tolist())

@@ -98,7 +98,8 @@ def _list(names: Sequence[str]) -> str:
 def _title(of: Plane) -> str:
     channels = f"-{of.vcs}vc" + (f"-{of.allocate}" if of.vcs > 1 else "")
     buffers = f"-depth{of.depth}" if of.depth > 2 else ""
-    return of.routing + channels + buffers + ("-routed" if of.routes else "")
+    copies = "" if of.copies is None else "-copies-" + "-".join(of.copies.directions)
+    return of.routing + channels + buffers + ("-routed" if of.routes else "") + copies
 
 
 def _buffers() -> Iterator[Proof]:
@@ -170,6 +171,12 @@ def _meshes() -> Iterator[Proof]:
         (plane(3, 3, 4), False),
         (plane(2, 2, 2, allocate="free"), False),
         (plane(3, 3, 2, allocate="free"), False),
+        (plane(3, 2, copied=("east", "south")), True),
+        (plane(3, 3, copied=("east", "south")), False),
+        (plane(3, 3, copied=("west", "north")), False),
+        (plane(3, 3, routing="yx", copied=("east", "north")), False),
+        (plane(4, 2, copied=("west",)), False),
+        (plane(2, 4, routing="yx", copied=("north",)), False),
     ):
         name = f"mesh-{of.width}x{of.height}-{_title(of)}"
         depth = of.width + of.height + 2 if of.width * of.height * of.vcs < 9 else 0
@@ -203,6 +210,15 @@ def _refutations() -> Iterator[Refutation]:
     def of_routed_mesh(modules: Modules) -> Bench:
         return mesh.bench(plane(2, 2, routed=True))
 
+    def of_copying_mesh(modules: Modules) -> Bench:
+        of = plane(2, 3, copied=("south",))
+        return mesh.bench(of, modules["mesh"].VcMesh(of))
+
+    def of_both_ways(modules: Modules) -> Bench:
+        of = plane(4, 1, copied=("east",))
+        object.__setattr__(of.copies, "directions", ("east", "west"))  # what it refuses
+        return mesh.bench(of)
+
     packets = partial(of_router, router.packets)
     conduct = partial(of_router, router.conduct)
     above = ("output_unit", "arbitration", "router", "mesh")
@@ -224,6 +240,8 @@ def _refutations() -> Iterator[Refutation]:
         ("mesh", mutants.MIXED_ORDER, of_mesh, "progress", True),
         ("mesh", mutants.IGNORES_FULL, of_mesh, "progress", False),
         ("mesh", mutants.ANY_ROUTES, of_routed_mesh, "progress", True),
+        ("mesh", mutants.GRABS_BOTH, of_copying_mesh, "progress", False),
+        ("mesh", mutants.BOTH_WAYS, of_both_ways, "progress", True),
     ):
         name = f"broken-{subject}-{mutant.name}-{breaks.split(':')[0].replace(' ', '-')}"
         yield Refutation(name, mutant, make, above, breaks, quick=quick)

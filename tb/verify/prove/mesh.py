@@ -3,7 +3,8 @@
 The theorem `progress`: in every state that can be reached from reset, whatever was injected and however sinks stalled,
 if the mesh holds a flit and all sinks take what they are offered in this cycle, then a flit moves, even if no source
 begins a new packet. "Moves" means that a flit leaves a buffer, or that a source which has injected a part of a packet
-has room for the next flit of it.
+has room for the next flit of it; or, in planes with `copies`, that a packet gets the channel to a tile that takes it on
+its way, which each does once for each such tile.
 
 Why no deadlock follows: let sources finish the packets that they have begun and begin no others, and let sinks take.
 Each flit has a finite route before it (each hop brings a head nearer, which is the claim `route` of `router`, and the
@@ -117,8 +118,13 @@ def progress(opened: OpenMesh) -> Value:
     holds = [queue.valid for queue in queues]
     moves = [queue.pop for queue in queues]
     continues = [q.ends_open & (q.count < opened.plane.depth) for q in queues if q.port == LOCAL]
+    lands = [
+        channel.offers & ~channel.held & (channel.chosen & Cat(*(queue.copied for queue in channel.sources))).any()
+        for (_, port, _), channel in opened.channels.items()
+        if port == LOCAL
+    ]
     sinks = reduce(Value.__and__, opened.sinking)
-    return ~sinks | ~Cat(*holds).any() | Cat(*moves, *continues).any()
+    return ~sinks | ~Cat(*holds).any() | Cat(*moves, *continues, *lands).any()
 
 
 def bench(plane: Plane, mesh: VcMesh | None = None) -> Bench:
@@ -130,6 +136,8 @@ def bench(plane: Plane, mesh: VcMesh | None = None) -> Bench:
     used = ((1 << bits) - 1) * 0x11
     if plane.routes is not None:
         used |= 1 << plane.routes.flag_bit | (1 << plane.routes.end) - (1 << plane.routes.first_bit)
+    if plane.copies is not None:
+        used |= (1 << plane.copies.end) - (1 << plane.copies.first_bit)
     opened = OpenMesh(mesh or VcMesh(plane), used)
     shown = {q.title: q.shown() for q in opened.queues.values()}
     far = opened.channels[(plane.width - 1, plane.height - 1), LOCAL, 0]

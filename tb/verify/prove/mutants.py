@@ -132,10 +132,16 @@ LEAVES_WRITES = Mutant(
     {"dram_port": [("self._open += [axi.awvalid, writes.r_rdy, left != 0]", "self._open += [axi.awvalid]")]},
     "memory",
 )
+GRABS_BOTH = Mutant(
+    "grabs-both",
+    "a head that a tile takes on its way asks for the channels to the tile and to the next router at once",
+    {"router": [("(~marked | self.landing[number])", "(marked | ~marked)")]},
+)
+BOTH_WAYS = Mutant("both-ways", "not a mutant: routers copy packets that go east and packets that go west", {})
 ANY_ROUTES = Mutant("any-routes", "not a mutant: packets choose their routes, which may form cycles", {})
 _ALL = (
     *(MIXED_ORDER, ANY_ROUTES, IGNORES_FULL, IGNORES_READY, UNFAIR, LETS_GO, GRANTS_NOBODY),
-    *(IGNORES_ROOM, NEVER_PAYS, WAITS_FOR_ALL, BEGINS_AT_REST, LEAVES_WRITES),
+    *(GRABS_BOTH, BOTH_WAYS, IGNORES_ROOM, NEVER_PAYS, WAITS_FOR_ALL, BEGINS_AT_REST, LEAVES_WRITES),
 )
 #: All of them, by name.
 MUTANTS: Mapping[str, Mutant] = {mutant.name: mutant for mutant in _ALL}

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 
 from meshloom.hw.noc.link import Plane
 
@@ -26,9 +26,11 @@ class Queue:
 
     `count`: flits in it; `flits`: their bits (data, then last), from the front; only `count` of them are there.
     `inside`: the head of the packet at the front has left. `wants`: output port to "the front is a head that wants to
-    leave there". `noted`: what the buffer has noted of its flits is right.
+    leave there". `copied`: the tile here takes the packet at the front, too. `noted`: what the buffer has noted of its
+    flits is right.
     """
 
+    plane: Plane
     place: Place
     port: str
     vc: int
@@ -39,12 +41,18 @@ class Queue:
     pop: Value
     drop: Value
     wants: dict[str, Value]
+    copied: Value
     noted: Value
 
     @property
     def title(self) -> str:
         """Its name in a trace."""
         return f"({self.place[0]},{self.place[1]}) {self.port}.{self.vc}"
+
+    @property
+    def directions(self) -> tuple[str, ...]:
+        """Where a packet can go on from a tile that takes it."""
+        return () if self.plane.copies is None else self.plane.copies.directions
 
     @property
     def valid(self) -> Value:
@@ -155,8 +163,9 @@ class OpenRouter:
             flits.append(flit)
         targets, noted = self._notes(port, f"{name}_buffer", count, popped, flits)
         wants = {target: inner[f"{name}_wants"][at] for at, target in enumerate(targets)}
+        copied = inner["copying"][number] if self.plane.copies is not None else Const(0, 1)
         of_all = {what: inner[f"control.{what}"][number] for what in ("inside", "dropping", "pop", "drop")}
-        return Queue(self.place, port, vc, count, flits, wants=wants, noted=noted, **of_all)
+        return Queue(self.plane, self.place, port, vc, count, flits, wants=wants, copied=copied, noted=noted, **of_all)
 
     def _notes(
         self, port: str, buffer: str, count: Signal, popped: Signal, flits: Sequence[Value]
@@ -172,7 +181,8 @@ class OpenRouter:
             self.module.submodules += route
             self.module.d.comb += route.flit.eq(flit[:-1])
             targets = route.targets
-            note = Cat(*(route.to(target) for target in targets), route.routed, flit[-1])
+            copied = [route.copied] if self.plane.copies is not None else []
+            note = Cat(*(route.to(target) for target in targets), route.routed, flit[-1], *copied)
             slot = (popped + at)[: len(popped) - 1]
             there = [(slot == row) & (word == note) for row, word in enumerate(rows)]
             right.append(~(count > at) | (Cat(*there).any() if at else inner[f"{buffer}.noted"] == note))

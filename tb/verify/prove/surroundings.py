@@ -13,7 +13,7 @@ from amaranth.hdl import Cat, Const, Module, Signal, Value
 from meshloom.hw.noc.link import Plane
 from meshloom.hw.noc.router import Router
 from meshloom.hw.spec.config import tile_address
-from meshloom.hw.spec.routes import LOCAL, ROUTINGS, RouteField
+from meshloom.hw.spec.routes import LOCAL, ROUTINGS, CopyField, RouteField
 
 from .engine import Shown
 from .opened import OpenRouter
@@ -22,6 +22,8 @@ from .opened import OpenRouter
 STAMP, MARK = slice(8, 11), 11
 ROUTES = RouteField(flag_bit=12, first_bit=13, turns=3)
 FLAG, ROUTE, COPY = 12, slice(13, 19), slice(19, 25)
+#: Bits of a head that say how many tiles take it on its way: as many as a mesh of four columns has.
+COPIES = 2
 CLOCKWISE = ("north", "east", "south", "west")
 
 
@@ -33,10 +35,13 @@ def plane(
     allocate: str = "same",
     depth: int = 2,
     routed: bool = False,
+    copied: tuple[str, ...] = (),
 ) -> Plane:
-    """A plane with these fields of data."""
+    """A plane with these fields of data; `copied`: where its routers copy packets to."""
     bits, routes = (COPY.stop, ROUTES) if routed else (FLAG, None)
-    return Plane(width, height, bits, depth, vcs, routing, allocate, routes)
+    copies = CopyField(FLAG, COPIES, copied) if copied else None
+    bits = bits if copies is None else copies.end
+    return Plane(width, height, bits, depth, vcs, routing, allocate, routes, copies=copies)
 
 
 def prescribed(router: Router, port: str, data: Value) -> dict[str, Value]:
