@@ -27,7 +27,8 @@ class Plane:
     packet keeps the virtual channel on which it was injected; with "free" each hop takes any free channel, which
     carries more traffic but lets packets overtake each other. `routes`: where heads hold source routes; None if there
     are none. `copies`: where heads say which tiles on the way take the packet, too; None if each is for one tile: one
-    virtual channel, and no source routes. `gaps`: addresses of routers without a tile; a packet for one of them is dropped where it is injected.
+    virtual channel, and no source routes. `gaps`: addresses of routers without a tile; a packet for one of them is
+    dropped where it is injected.
 
     Raises ValueError for a mesh beyond 16 x 16, a `depth` below 2, `vcs` outside 1..4, an unknown routing or
     allocation, copies beside several channels or source routes, or heads that do not fit into `bits`.

@@ -48,9 +48,9 @@ class Output(wiring.Component):
     (it is a head that wants to leave here) and `routed` (it has a source route, which is shifted). Out: `taken`: the
     flit leaves here in this cycle. `busy`: a flit leaves; `blocked`: one could, and none does.
 
-    In planes with `copies` a flit can leave by two outputs at once. In, for each source: `waits`: its flit does not leave
-    in this cycle, since the other one does not take it. Out: `open`: the flit would leave but for that; `owned`: the
-    channel has been that source's since before this cycle.
+    In planes with `copies` a flit can leave by two outputs at once. In, for each source: `waits`: its flit does not
+    leave in this cycle, since the other one does not take it. Out: `open`: the flit would leave but for that; `owned`:
+    the channel has been that source's since before this cycle.
 
     Contract, as `Router` states it: a channel of `link` is a packet's from the cycle of its request until its last flit
     has left; sources share a channel in round robin by packet, and channels share the link in round robin by flit.

@@ -24,8 +24,8 @@ from .output_unit import Output
 
 @dataclass(frozen=True)
 class _Copies:
-    """Packets that the tile here takes on their way, in vectors with a bit for each buffer. `marked`: the front would be
-    one of them, if it is a head; `copying`: it belongs to one; `landing`: that has the channel to the tile.
+    """Packets that the tile here takes on their way, in vectors with a bit for each buffer. `marked`: the front would
+    be one of them, if it is a head; `copying`: it belongs to one; `landing`: that has the channel to the tile.
     """
 
     marked: Signal
@@ -92,8 +92,8 @@ class Router(wiring.Component):
     dropped in one cycle, `fault_tile` is that of the first: the tile's own, then its neighbours'. So no head blocks an
     input for ever, and every packet ejected at `local_out` is for this tile.
 
-    In planes with `copies` the tile here takes a packet that says so, on its way. Its head first gets the channel to the
-    tile, in the next cycle or later the one to the next router; then each flit leaves by both at once. So it is one
+    In planes with `copies` the tile here takes a packet that says so, on its way. Its head first gets the channel to
+    the tile, in the next cycle or later the one to the next router; then each flit leaves by both at once. So it is one
     cycle later for each tile that takes it, and what a tile ejects waits for a link, never the other way round. Each
     tile has a flit before the next one has.
 

@@ -160,8 +160,8 @@ class NocConfig(_Frozen):
     virtual channels of the data plane. `data_routing`: its dimension order. `route_hops`: hops of the longest source
     route that a MOVE may take; 0 = no source routes. `arrivals`: heads carry tag and injection time, and every data
     packet leaves a trace record at its destination.
-    `multicast`: directions in which routers copy packets to the tiles that they pass, east or west, north or south
-    (`Multicasts`); none = each packet is for one tile.
+    `multicast`: directions in which packets go whose words the tiles that they pass can take, too, as many as the MOVE
+    says (`copies`): one of east and west, one of north and south; none = each packet is for one tile.
     """
 
     data_depth: Annotated[int, Field(ge=2, le=64)] = 4
@@ -290,8 +290,8 @@ class ChipConfig(_Frozen):
             )
         if count[TileKind.DTT] and self.noc.multicast:
             raise ValueError(
-                'noc.multicast on a floorplan with a "dtt" tile: its controller plans packets for one tile each; leave one '
-                "of them out"
+                'noc.multicast on a floorplan with a "dtt" tile: its controller plans packets for one tile each; leave '
+                "one of them out"
             )
         if self.controller_channel and not self._beside_controller():
             raise ValueError(

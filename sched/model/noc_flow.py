@@ -37,7 +37,8 @@ class Packet:
     offered."""
 
     __slots__ = (
-        "buffers", "channel", "copies", "exclusive", "flits", "gate", "injected_at", "legs", "numbers", "ports", "tiles",
+        "buffers", "channel", "copies", "exclusive", "flits", "gate", "injected_at", "legs", "numbers", "ports",
+        "tiles",
     )  # fmt: skip
 
     def __init__(self, legs: list[Leg], gate: Gate | None = None, tiles: tuple[int, ...] | None = None) -> None:
@@ -178,7 +179,8 @@ class _Port(Link):
     def _copy(self, now: int) -> None:
         """The tile and the next router take the next flits of the packet."""
         buffer, to = self.source, self.to
-        assert buffer is not None and to is not None
+        assert buffer is not None
+        assert to is not None
         packet, hop = buffer.queue[0]
         flits, place, _ = packet.copies[hop][self.leg]
         if place is not OPEN:
@@ -187,7 +189,8 @@ class _Port(Link):
 
     def _has_copied(self, now: int) -> None:
         buffer, tile = self.source, self.tile
-        assert buffer is not None and tile is not None
+        assert buffer is not None
+        assert tile is not None
         packet, hop = buffer.queue[0]
         legs = packet.copies[hop]
         flits, _, done = legs[self.leg]

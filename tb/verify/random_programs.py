@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from dataclasses import field as field_of
 from random import Random
 
 from meshloom.hw.spec.config import ChipConfig, tile_address, tile_position
@@ -261,7 +262,7 @@ class _Thread:
     slices: dict[int, dict[Region, int]]
     token: tuple[int, Unit] | None = None
     #: Memories of other cores that hold copies of words.
-    copied: list[tuple[int, Region]] = field(default_factory=list[tuple[int, Region]])
+    copied: list[tuple[int, Region]] = field_of(default_factory=list[tuple[int, Region]])
 
 
 class _Builder:

@@ -155,13 +155,17 @@ def test_a_chip_without_room_for_programs_has_none() -> None:
 
 
 def test_variants_have_what_chips_are_not_drawn_with() -> None:
-    """Controllers do not work with chips without traces, and with banks."""
+    """Controllers do not work with chips without traces, with banks and with copies; rights name no copies."""
     for chip in random_chips(1, 8):
         one, *others = variants(chip)
         assert one == chip
-        options = [(other.ecc, not other.trace_records, other.dram.banks is not None) for other in others]
-        rest = [] if chip.dtt is not None else [(False, True, False), (False, False, True)]
-        assert options == [(True, False, False), *rest]
+        options = [
+            (other.ecc, not other.trace_records, other.dram.banks is not None, bool(other.noc.multicast))
+            for other in others
+        ]
+        rest = [] if chip.dtt is not None else [(False, True, False, False), (False, False, True, False)]
+        rest += [] if chip.dtt is not None or chip.programs else [(False, False, False, True)]
+        assert options == [(True, False, False, False), *rest]
         assert variants(chip) == [one, *others]
     names = {batch.chip.name for batch in command.batches_of(3, 30, 10, 1)}
     assert names == {other.name for chip in random_chips(1, 3) for other in variants(chip)}

@@ -2,8 +2,8 @@
 
 Cores that share a layer's work read many words alike: the weights of the same channels, the rows that their parts have
 in common. Where routers copy packets to the tiles that they pass (`noc.multicast`), one MOVE brings them to all cores
-in a line: DRAM is read once, and each link carries them once. The price is that all of these cores must have room at the
-same time.
+in a line: DRAM is read once, and each link carries them once. The price is that all of these cores must have room at
+the same time.
 """
 
 from __future__ import annotations

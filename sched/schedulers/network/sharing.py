@@ -28,10 +28,10 @@ class SharingOptions:
     send on their own what the cores otherwise ask for; `staging`: the part of each bank, 1 / this, that weights are
     staged in; `whole`: whether pictures of few channels may be packed by whole windows; `horizon`: see
     `mapping.play.interleave` (None: the best of a few by the estimate); `deep`: weights of layers that only stream them
-    (`streams`) have all of B, so that more are there when what such a layer waits for ends; `copied`: layers whose words
-    for several cores one MOVE brings, where routers copy packets (`multicast`); `planner`: who makes
-    convolutions instead of the loop nests: those of `planned` that can be made as if they were alone (`mixing`), or all
-    (None), with nothing fused.
+    (`streams`) have all of B, so that more are there when what such a layer waits for ends; `copied`: layers whose
+    words for several cores one MOVE brings, where routers copy packets (`multicast`); `planner`: who makes convolutions
+    instead of the loop nests: those of `planned` that can be made as if they were alone (`mixing`), or all (None), with
+    nothing fused.
     """
 
     between: Between = Between.WHOLE

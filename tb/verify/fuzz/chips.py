@@ -79,8 +79,8 @@ def random_chips(seed: int, count: int) -> list[ChipConfig]:
 
 def variants(chip: ChipConfig) -> list[ChipConfig]:
     """A legal chip as it was drawn, and with options that `random_chips` leaves as they are: with a code for words and,
-    without a controller, which does not work with these, without a trace memory, and with DRAM that has banks. The
-    chip's name decides the part and values."""
+    without a controller, which does not work with these, without a trace memory, with DRAM that has banks, and, for
+    one program at a time, with routers that copy packets. The chip's name decides the part, values and directions."""
     random = Random(f"variants {chip.name}")
     values = chip.model_dump(mode="json", exclude_none=True)
     coded = ChipConfig.model_validate(values | {"name": f"{chip.name}_coded", "ecc": True})
@@ -88,7 +88,17 @@ def variants(chip: ChipConfig) -> list[ChipConfig]:
         return [chip, coded]
     silent = {"name": f"{chip.name}_untraced", "trace_records": 0, "noc": values["noc"] | {"arrivals": False}}
     untraced = ChipConfig.model_validate(values | silent)
-    return [chip, coded, untraced, _banked(random, f"{chip.name}_banked", values)]
+    banked = _banked(random, f"{chip.name}_banked", values)
+    return [chip, coded, untraced, banked, *([] if chip.programs else [_copying(random, chip)])]
+
+
+def _copying(random: Random, chip: ChipConfig) -> ChipConfig:
+    """With routers that copy packets, in one dimension or both."""
+    ways = [random.choice(pair) for pair in (("east", "west"), ("north", "south"))]
+    directions = random.choice((ways[:1], ways[1:], ways))
+    values = chip.model_dump(mode="json", exclude_none=True)
+    noc = values["noc"] | {"data_vcs": 1, "route_hops": 0, "multicast": directions}
+    return ChipConfig.model_validate(values | {"name": f"{chip.name}_copying", "noc": noc})
 
 
 def _banked(random: Random, name: str, values: dict[str, Any]) -> ChipConfig:
