@@ -33,12 +33,12 @@ from ..spec.isa import (
     AHEAD_ACCEPTS,
     FETCH_TAG,
     INSTRUCTION_BITS,
-    INSTRUCTIONS,
     BlockedOn,
     Cause,
     Opcode,
     Region,
     Unit,
+    used_bits,
 )
 from ..spec.isa import address as address_of
 from ..wiring.ecc import Code, CodedRead, error_ports, show_errors, word_memory
@@ -380,8 +380,7 @@ class FrontEnd(wiring.Component):
                 if opcode is Opcode.ROUTE and not steered(self.config):
                     continue
                 with m.Case(int(opcode)):
-                    layout = INSTRUCTIONS[opcode]
-                    m.d.comb += reserved.eq(loaded.code[layout.used :].any())
+                    m.d.comb += reserved.eq(loaded.code[used_bits(self.config, opcode) :].any())
             with m.Default():
                 m.d.comb += illegal.eq(1)
         return illegal, reserved

@@ -277,7 +277,9 @@ _BODIES: dict[Opcode, tuple[Field, ...]] = {
         Field("notify_tile", 8, "tile whose semaphore is added to (by 1) when the last word has been delivered"),
         Field("notify_sem", 6, "semaphore of that tile"),
         Field("notify", 1, "1 = notify"),
-        Field("copies", COPIES_BITS, "so many tiles before `dst_tile` receive the words, too (`noc.multicast`)"),
+        Field(
+            "copies", COPIES_BITS, "so many tiles before `dst_tile` receive the words, too; without `noc.multicast` 0"
+        ),
     ),
     Opcode.GEMM: (
         Field("a_base", 16, "A: word of channel block 0, row 0, column 0 of the input tile"),
@@ -552,6 +554,12 @@ TRACE = Format(
     ),
     128,
 )
+
+
+def used_bits(config: ChipConfig, opcode: Opcode) -> int:
+    """Bits of an instruction that mean something on a chip; those above must be zero."""
+    layout = INSTRUCTIONS[opcode]
+    return layout.used if config.noc.multicast or "copies" not in layout.offsets else layout.offsets["copies"][0]
 
 
 def copies_at(config: ChipConfig) -> int:

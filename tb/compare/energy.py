@@ -9,6 +9,7 @@ from meshloom.hw.spec.isa import Region, split_address
 from meshloom.hw.spec.timing import GemmShape, gemm_folds
 from meshloom.sched.ir.schedule import Gemm, Schedule
 from meshloom.sched.program.program import Program
+from meshloom.sched.program.routes import receivers
 
 from ..results.artefacts import Artefacts
 from ..results.energy import DEFAULT, DRAM, EnergyFigures, EnergyPart, EnergyTable, load
@@ -53,7 +54,8 @@ def estimate(
     for fields, route in data_moves(program, chip):
         size = fields["words"] * lanes
         count["links"] += size * route.hops
-        for tile, address in ((fields["src_tile"], fields["src"]), (fields["dst_tile"], fields["dst"])):
+        ends = [(fields["src_tile"], fields["src"]), *((tile, fields["dst"]) for tile in receivers(chip, fields))]
+        for tile, address in ends:
             if tile in drams:
                 count[DRAM] += size
             elif tile in spms:

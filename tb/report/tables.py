@@ -149,7 +149,8 @@ def _span(span: Span) -> str:
 def _operation(op: Operation) -> tuple[str, str]:
     if op.kind == "move":
         x, y = tile_position(op.issuer)
-        return f"MOVE by ({x},{y})", f"{op.words} words {_span(op.src)} -> {_span(op.dst)}"
+        more = f", {op.copies} cop{'ies' if op.copies > 1 else 'y'} on the way" if op.copies else ""
+        return f"MOVE by ({x},{y})", f"{op.words} words {_span(op.src)} -> {_span(op.dst)}{more}"
     x, y = tile_position(op.core)
     if op.kind == "vec":
         return (

@@ -378,10 +378,10 @@ def test_an_illegal_opcode_stops_the_stream(unit: Unit, opcode: int) -> None:
 
 @pytest.mark.parametrize("opcode", list(Opcode))
 def test_every_reserved_bit_is_a_fault(opcode: Opcode) -> None:
-    """The lowest and the highest one of each instruction."""
+    """The lowest and the highest one of each instruction; of a MOVE the copies, too, which this chip cannot make."""
     unit = next((unit for unit, accepts in ACCEPTS.items() if opcode in accepts), Unit.MOVER)
-    layout = INSTRUCTIONS[opcode]
-    for bit in {layout.used, layout.width - 1} if layout.used < layout.width else ():  # a VEC uses all
+    layout, copies = INSTRUCTIONS[opcode], range(249, 253) if opcode is Opcode.MOVE else ()
+    for bit in {layout.used, layout.width - 1, *copies} if layout.used < layout.width else ():  # a VEC uses all
         word = layout.pack({"opcode": opcode, "tag": 12}) | 1 << bit
         out = run(
             [word.to_bytes(32, "little")],
@@ -393,6 +393,16 @@ def test_every_reserved_bit_is_a_fault(opcode: Opcode) -> None:
         )
         assert out.faults == [(GO + 1, {"cause": Cause.RESERVED_BITS, "tag": 12, "value": 0})]
         assert (out.issue, out.record) == ([], [])
+
+
+def test_copies_are_no_reserved_bits_where_routers_make_them() -> None:
+    move = {"opcode": Opcode.MOVE, "tag": 12, "src_tile": 1, "dst_tile": 3, "copies": 15, "words": 4}
+    word = INSTRUCTIONS[Opcode.MOVE].pack(move | {"src_run": 4, "dst_run": 4})
+    for copied, faults in ((("east",), []), ((), [Cause.RESERVED_BITS])):
+        config = chip()
+        config = config.model_copy(update={"noc": config.noc.model_copy(update={"multicast": copied})})
+        out = run([word.to_bytes(32, "little")], unit=Unit.MOVER, config=config, go=GO, cycles=GO + 8)
+        assert [fault["cause"] for _, fault in out.faults] == faults
 
 
 @pytest.mark.parametrize("semaphores", [8, 32, 63])

@@ -43,7 +43,8 @@ class Resource(StrEnum):
 
 
 class WhatIf:
-    """Operations of a schedule on a chip. `links`: of each, those that a MOVE takes, with the ports at its ends."""
+    """Operations of a schedule on a chip. `links`: of each, those that a MOVE takes, with the ports of its source and
+    of all tiles that take it."""
 
     def __init__(self, operations: Sequence[Operation], chip: ChipConfig) -> None:
         """`operations`: in the order of their schedule; what an operation reads and none of them writes is there."""
@@ -61,7 +62,7 @@ class WhatIf:
 def _links(move: Move, chip: ChipConfig) -> tuple[Link, ...]:
     source, target = move.src.tile, move.dst.tile
     way = move.route or dimension_ordered(source, target, chip.noc.data_routing)
-    return ("out", source), *pairwise(way), ("in", target)
+    return ("out", source), *pairwise(way), *(("in", tile) for tile in move.receivers(chip))
 
 
 _COMPUTED, _ISSUED, _ASKED, _SENT, _LANDED = range(5)

@@ -68,7 +68,7 @@ def _uses(schedule: Schedule, chip: ChipConfig) -> Iterator[ResourceUse]:
                 yield ResourceUse(number, "vector", op.core, "vector", vec_occupancy(chip, VecShape.of(op.body)))
             case Move():
                 flits = _flits(op, chip)
-                for tile, way in ((op.src.tile, "out"), (op.dst.tile, "in")):
+                for tile, way in ((op.src.tile, "out"), *((tile, "in") for tile in op.receivers(chip))):
                     yield ResourceUse(number, "dram" if tile in drams else "noc", tile, way, flits)
                 for tile in {op.src.tile, op.dst.tile} & drams:
                     yield ResourceUse(number, "dram", tile, "channel", op.words * rate)
@@ -139,22 +139,23 @@ def totals(schedule: Schedule, chip: ChipConfig) -> dict[str, float]:
     return {resource: max(loads[resource].values(), default=0.0) for resource in TOTALS}
 
 
-def bounding(gains: Mapping[Resource, float], costs: Mapping[Resource, float], cycles: float) -> str:
+def bounding(gains: Mapping[Resource, float], costs: Callable[[], Mapping[Resource, float]], cycles: float) -> str:
     """The kinds of resource of which one would buy more, with a `+` between them: `dram+noc`.
 
     `gains`: what a schedule of so many `cycles` takes less with twice as much of a kind alone; `costs`: what it takes
-    longer with twice as much of all others than with twice as much of all. Named is the kind that gains most. Where
-    none gains more than `NEAR` of the cycles, more of one alone leaves others in the way: named is then the kind that
-    costs most. Those that gain as much but for `CLOSE` of it, or cost as much but for `NEAR` of the
-    cycles, are named behind it.
+    longer with twice as much of all others than with twice as much of all, which is looked at only if need be. Named
+    is the kind that gains most. Where none gains more than `NEAR` of the cycles, more of one alone leaves others in the
+    way: named is then the kind that costs most. Those that gain as much but for `CLOSE` of it, or cost as much but for
+    `NEAR` of the cycles, are named behind it.
     """
     if (most := max(gains.values())) > NEAR * cycles:
         names = [kind for kind, saving in gains.items() if saving >= (1 - CLOSE) * most]
         names.sort(key=gains.__getitem__, reverse=True)
         return "+".join(names)
-    least = max(costs.values()) - NEAR * cycles
-    names = [kind for kind, more in costs.items() if more >= least]
-    names.sort(key=costs.__getitem__, reverse=True)
+    more = costs()
+    least = max(more.values()) - NEAR * cycles
+    names = [kind for kind, cost in more.items() if cost >= least]
+    names.sort(key=more.__getitem__, reverse=True)
     return "+".join(names)
 
 
@@ -176,10 +177,13 @@ def _bought(operations: Sequence[Operation], chip: ChipConfig) -> str:
     """What bounds operations, as `bounding` names it, by playing them with twice as much of each kind of resource."""
     what_if = WhatIf(operations, chip)
     kinds = _kinds(operations, chip)
-    before, best = what_if.cycles(), what_if.cycles(kinds)
-    costs = {kind: what_if.cycles([other for other in kinds if other is not kind]) - best for kind in kinds}
-    gains = {kind: before - what_if.cycles([kind]) for kind in kinds}
-    return bounding(gains, costs, before)
+
+    def costs() -> dict[Resource, float]:
+        best = what_if.cycles(kinds)
+        return {kind: what_if.cycles([other for other in kinds if other is not kind]) - best for kind in kinds}
+
+    before = what_if.cycles()
+    return bounding({kind: before - what_if.cycles([kind]) for kind in kinds}, costs, before)
 
 
 def limits(result: NetworkSchedule, chip: ChipConfig) -> dict[str, str]:

@@ -12,4 +12,5 @@ STUDIES = (
     "upsets",
     "fpga",
     "dram_banks",
+    "multicast",
 )

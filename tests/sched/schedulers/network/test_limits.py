@@ -10,8 +10,8 @@ from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.hw.spec.isa import Region, address
 from meshloom.sched.ir.schedule import Move, Schedule, Span
 from meshloom.sched.lowering.predict import predict
-from meshloom.sched.mapping.play.what_if import Resource
-from meshloom.sched.schedulers.network.limits import NEAR, bounding, limit, totals
+from meshloom.sched.mapping.play.what_if import Resource, WhatIf
+from meshloom.sched.schedulers.network.limits import NEAR, bounding, limit, totals, uses
 from meshloom.sched.schedulers.registry import find
 from meshloom.sched.workload.catalog import find as workloads
 
@@ -90,10 +90,14 @@ def test_a_channel_that_sends_a_word_a_cycle_is_the_limit_and_not_its_port(name:
 
 def test_what_is_as_good_is_named_too_and_what_helps_only_with_others_if_nothing_else_does() -> None:
     compute, dram, noc = Resource.COMPUTE, Resource.DRAM, Resource.NOC
-    assert bounding({compute: 30, dram: 20, noc: 0}, {compute: 0, dram: 0, noc: 50}, 100) == "compute"
-    assert bounding({compute: 25, dram: 30, noc: 0}, {compute: 0, dram: 0, noc: 50}, 100) == "dram+compute"
+
+    def never() -> dict[Resource, float]:
+        raise AssertionError("what is missed is played only if nothing else helps")
+
+    assert bounding({compute: 30, dram: 20, noc: 0}, never, 100) == "compute"
+    assert bounding({compute: 25, dram: 30, noc: 0}, never, 100) == "dram+compute"
     # alone none gains: what would be missed most if all else were bought
-    assert bounding({compute: 4, dram: 5, noc: 1}, {compute: 48, dram: 50, noc: 20}, 100) == "dram+compute"
+    assert bounding({compute: 4, dram: 5, noc: 1}, lambda: {compute: 48, dram: 50, noc: 20}, 100) == "dram+compute"
 
 
 def moves(chip: ChipConfig, *ways: tuple[int, int], words: int = 640) -> Schedule:
@@ -127,3 +131,16 @@ def test_a_link_on_which_several_channels_meet_is_the_nocs_or_drams() -> None:
     assert totals(result, chip) == pytest.approx(
         {"compute": 0, "vector": 0, "receiving": 2 * flits, "sending": 0, "dram": 2 * flits, "memories": 0}
     )
+
+
+def test_every_tile_that_takes_words_is_busy_with_them() -> None:
+    """Three cores take the same words at once: DRAM's port sends them once, each core's receives them."""
+    chip = variant(load("quad8"), noc={"multicast": ["east"]}, floorplan=["dram core core core", "host spm spm spm"])
+    plain = moves(chip, (0, 3))
+    (op,) = plain.operations
+    copied = plain.model_copy(update={"operations": (op.model_copy(update={"copies": 2}),)})
+    for schedule, taking in ((plain, 1), (copied, 3)):
+        flits = [(use.kind, use.tile, use.cycles) for use in uses(schedule, chip) if use.what in ("in", "out")]
+        assert [kind for kind, *_ in flits] == ["dram"] + ["receiving"] * taking
+        assert len({cycles for *_, cycles in flits}) == 1
+    assert len(WhatIf(copied.operations, chip).links[0]) == 3 + 4

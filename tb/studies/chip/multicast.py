@@ -1,0 +1,137 @@
+"""Routers that copy packets to the tiles that they pass: cycles, bytes of DRAM, flit-hops of networks on the RTL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from statistics import geometric_mean
+
+from meshloom.hw.spec.routes import LOCAL
+
+from ...results.schema import Row
+from ..engine.rows import Rows
+from ..engine.study import Bar, Figure, Study, prose
+from ..engine.tables import Table, count, table
+from ..points.runs import Changes, RunPoint, wrong_with
+
+#: What copies exclude.
+_ONE_WAY: Changes = (("noc.data_vcs", 1), ("noc.route_hops", 0))
+#: Chips, what differs in them, where their packets can be copied, and the networks; the first network is quick.
+CASES: tuple[tuple[str, Changes, tuple[str, ...], tuple[str, ...]], ...] = (
+    ("klotski25", (), ("east", "south"), ("ds_cnn", "resnet8", "vww", "squeezenet")),
+    ("klotski9", (), ("east", "south"), ("ds_cnn", "resnet8", "vww")),
+    ("nine8", _ONE_WAY, ("east", "south"), ("ds_cnn", "resnet8")),
+    ("quad16", (), ("east", "north"), ("ds_cnn", "resnet8", "vww", "squeezenet")),
+)
+
+
+def points(full: bool) -> list[RunPoint]:
+    """Every case without and with copies."""
+    return [
+        RunPoint(chip, network, changes=changes + copies, links=True)
+        for chip, changes, directions, networks in (CASES if full else CASES[:1])
+        for network in networks[: None if full else 2]
+        for copies in ((), (("noc.multicast", directions),))
+    ]
+
+
+class _Pair:
+    """A network without copies and with them."""
+
+    def __init__(self, point: RunPoint, without: Row, copied: Row) -> None:
+        self.point, self.without, self.copied = point, without, copied
+        self.cores = len(point.config.cores)
+
+    def less(self, of: Callable[[Row], float]) -> float:
+        """What there is with copies, as a share of what there is without."""
+        return of(self.copied) / of(self.without)
+
+
+def cycles_of(row: Row) -> float:
+    """Cycles on the RTL."""
+    return row.rtl_cycles
+
+
+def flit_hops(row: Row) -> int:
+    """Cycles in which a flit left a router for another one, of all links together."""
+    return sum(link.busy for link in row.links if link.port != LOCAL)
+
+
+def dram_bytes(row: Row) -> int:
+    """Bytes that are read from DRAM and written to it."""
+    assert row.network is not None
+    return row.network.dram_bytes
+
+
+def _pairs(rows: Rows, cores: int | None = None) -> list[_Pair]:
+    pairs: list[_Pair] = []
+    directions = {chip: directions for chip, _, directions, _ in CASES}
+    for point in rows.points:
+        assert isinstance(point, RunPoint)
+        other = replace(point, changes=(*point.changes, ("noc.multicast", directions[point.chip])))
+        if point in rows and other in rows:
+            pairs.append(_Pair(point, rows[point], rows[other]))
+    return [pair for pair in pairs if cores is None or (pair.cores == 25) == (cores == 25)]
+
+
+def _less(of: Callable[[Row], float]) -> Callable[[_Pair], str]:
+    return lambda pair: f"{100 * (pair.less(of) - 1):+.1f} %"
+
+
+def gains(rows: Rows) -> Table:
+    """Every network both ways."""
+    columns: dict[str, Callable[[_Pair], str]] = {
+        "chip": lambda pair: pair.point.chip,
+        "cores>": lambda pair: str(pair.cores),
+        "network": lambda pair: pair.point.workload,
+        "cycles>": lambda pair: count(pair.without.rtl_cycles),
+        "with copies>": _less(cycles_of),
+        "DRAM bytes>": lambda pair: count(dram_bytes(pair.without)),
+        "with copies> ": _less(dram_bytes),
+        "flit-hops>": lambda pair: count(flit_hops(pair.without)),
+        "with copies>  ": _less(flit_hops),
+        "wrong bytes>": lambda pair: count(pair.without.mismatches + pair.copied.mismatches),
+    }
+    return table("Networks without and with copies", columns, _pairs(rows))
+
+
+def _mean(of: Callable[[Row], float], cores: int) -> Callable[[Rows], float | None]:
+    def value(rows: Rows) -> float | None:
+        shares = [pair.less(of) for pair in _pairs(rows, cores)]
+        return 100 * (1 - geometric_mean(shares)) if shares else None
+
+    return value
+
+
+def _wrong(rows: Rows) -> list[str]:
+    wrong = [
+        text for point, row in rows.items() if isinstance(point, RunPoint) for text in wrong_with(point, row, True)
+    ]
+    longer = [pair for pair in _pairs(rows) if pair.copied.rtl_cycles > pair.without.rtl_cycles]
+    return wrong + [f"{pair.point.name}: takes longer with copies" for pair in longer]
+
+
+STUDY = Study(
+    name="multicast",
+    title="Routers that copy packets",
+    question="What does it bring that routers copy packets to the tiles that they pass?",
+    answer="On 25 cores networks take {{ cycles }} fewer cycles, {{ dram }} fewer bytes of DRAM and {{ hops }} fewer "
+    "flit-hops; on four to nine {{ few }} fewer cycles.",
+    about=prose(__file__),
+    points=points,
+    tables=(gains,),
+    figures=(
+        Figure("cycles", "cycles less, 25 cores, geometric mean", _mean(cycles_of, 25), "{:.1f} %"),
+        Figure("dram", "bytes of DRAM less, 25 cores, geometric mean", _mean(dram_bytes, 25), "{:.1f} %"),
+        Figure("hops", "flit-hops less, 25 cores, geometric mean", _mean(flit_hops, 25), "{:.1f} %"),
+        Figure("few", "cycles less, four to nine cores, geometric mean", _mean(cycles_of, 9), "{:.1f} %"),
+        Figure(
+            "off",
+            "cycles that the model is off, all runs",
+            lambda rows: sum(abs(row.rtl_cycles - row.model_cycles) for row in rows.values()),
+            "{:,.0f}",
+            Bar("exactly", 0),
+        ),
+    ),
+    checks=_wrong,
+)
