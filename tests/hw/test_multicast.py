@@ -141,7 +141,7 @@ def drawn(
 @pytest.mark.parametrize(
     ("width", "height", "depth", "routing", "directions", "offer", "accept"),
     [
-        (2, 3, 2, "xy", ("west", "south"), 1.0, 0.7),
+        pytest.param(2, 3, 2, "xy", ("west", "south"), 1.0, 0.7, marks=pytest.mark.slow),
         (6, 1, 2, "xy", ("west",), 1.0, 0.6),
         pytest.param(4, 3, 2, "xy", ("east", "south"), 1.0, 1.0, marks=pytest.mark.slow),
         pytest.param(3, 4, 3, "yx", ("west", "north"), 1.0, 0.5, marks=pytest.mark.slow),

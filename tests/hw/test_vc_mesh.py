@@ -39,10 +39,10 @@ def hops(source: int, target: int) -> int:
     ("width", "height", "depth", "vcs", "routing", "allocate", "offer", "accept"),
     [
         (2, 2, 2, 1, "yx", "same", 0.9, 0.9),
-        (3, 3, 2, 1, "yx", "same", 1.0, 0.5),
+        pytest.param(3, 3, 2, 1, "yx", "same", 1.0, 0.5, marks=pytest.mark.slow),
         (2, 2, 2, 2, "xy", "same", 0.9, 0.4),
         (2, 2, 3, 2, "yx", "same", 1.0, 1.0),
-        (2, 2, 2, 4, "xy", "same", 1.0, 0.5),
+        pytest.param(2, 2, 2, 4, "xy", "same", 1.0, 0.5, marks=pytest.mark.slow),
         (3, 1, 4, 4, "yx", "same", 0.6, 0.9),
         (1, 4, 2, 3, "xy", "same", 0.9, 0.5),
         (4, 1, 4, 2, "yx", "same", 0.7, 0.7),
