@@ -182,6 +182,22 @@ def test_of_a_chip_without_traces_cycles_and_bytes_are_compared(monkeypatch: pyt
     assert len(result.findings) == sum(result.samples.values())
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("simulator", "count"), [("verilator", 50), ("icarus", 8)])
+def test_chips_that_copy_packets_do_what_model_and_executor_say(simulator: str, count: int) -> None:
+    """Copies that meet each other, full memories' ports and a shallow NoC: every record in its cycle, every byte."""
+    values = TINY.model_dump(mode="json", exclude_none=True)
+    noc = {"multicast": ["east", "south"], "data_depth": 2, "arrivals": True}
+    floorplan = ["dram core core", "host core spm"]
+    chip = ChipConfig.model_validate(
+        values | {"name": "copying", "floorplan": floorplan, "noc": noc, "semaphores": 48, "spm_words": 512}
+    )
+    result = run_batch(SampleBatch(chip, simulator, 5, 0, count))
+    assert result.findings == ()
+    assert sum(result.samples.values()) > count / 2
+    assert result.bytes > 0
+
+
 def test_random_moves_never_wait_for_each_other_in_a_circle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither do those that name a virtual channel and go the usual way on it. The chip is a draft as it is."""
     monkeypatch.setattr(fuzz_chips, "FEW_PAIRS", 0)

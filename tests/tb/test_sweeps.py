@@ -483,7 +483,8 @@ def test_a_wrong_file_runs_nothing(here: None, tmp_path: Path) -> None:
 SCRIPT = "import sys; from meshloom.tb.cli.main import app; sys.exit(app(sys.argv[1:]))"
 
 # One that stands still after its first batch of rows, until it is ended.
-STANDS = """
+STANDS = (
+    """
 import sys
 from meshloom.tb.report.progress import Counted
 
@@ -492,7 +493,9 @@ def advance(*_):
     sys.stdin.read()
 
 Counted.advance = advance
-""" + SCRIPT
+"""
+    + SCRIPT
+)
 
 
 def batches_of(folder: Path) -> int:
