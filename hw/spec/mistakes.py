@@ -46,7 +46,7 @@ def _mistake(item: Any, values: Mapping[str, Any], model: type[BaseModel]) -> st
         return f"{where}: is missing; there is no default for it"
     if kind == "extra_forbidden":
         return f"{where}: there is no such field; {_meant(place, model)}"
-    if kind == "enum" and len(place) == 3:  # a word of a drawing, whose rows are text in the file
+    if kind == "enum" and place[0] == "floorplan":  # a word of a drawing, whose rows are text in the file
         known = context["expected"].replace("'", "").replace(" or ", ", ")
         hint = near(str(item["input"]), known.split(", "))
         return f"{place[0]}: row {place[1]}, column {place[2]} is {_shown(item['input'])}; " + (

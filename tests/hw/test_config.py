@@ -230,6 +230,11 @@ MALFORMED = [
     (GOOD + "product_register = 3", "product_register = 3 must be true or false"),
     (GOOD.replace('"good"', "3"), "name = 3 must be text in quotes"),
     (GOOD.replace('"good"', f'"{"a" * 41}"'), "must have at most 40 characters"),
+    (
+        GOOD + '[noc]\nmulticast = ["east", "up"]',
+        'noc.multicast.1 = "up" must be "north", "east", "south" or "west"',
+    ),
+    (GOOD + '[noc]\nmulticast = "east"', 'noc.multicast = "east" must be a list'),
     (GOOD + '[noc]\ndata_routing = "zigzag"', 'noc.data_routing = "zigzag" must be "xy" or "yx"'),
     (GOOD + '[dram]\narbitration = "fair"', 'dram.arbitration = "fair" must be "fifo", "round_robin" or "weighted"'),
     (GOOD + '[dram]\narbitration = "weighted"\nweights = [17]', "dram.weights.0 = 17 must be at most 16"),

@@ -19,7 +19,7 @@ from meshloom.hw.assembly import verilog as emission
 from meshloom.hw.assembly.readable import WAIVED, readable
 from meshloom.hw.assembly.system_rdl import system_rdl
 from meshloom.hw.core.array import ArrayForm, SystolicArray
-from meshloom.hw.spec.config import ChipConfig, load
+from meshloom.hw.spec.config import ChipConfig, Direction, load
 from meshloom.hw.spec.registers import LAYOUTS, Register, registers_of
 from meshloom.tb.build import verilog_files
 from meshloom.tb.build.verilog_files import emit_verilog
@@ -225,12 +225,16 @@ def test_a_tool_that_fails_is_an_error_with_its_words(monkeypatch: pytest.Monkey
 OTHER = 1
 
 
-@pytest.mark.parametrize("chip", slow_but(["tiny", OTHER, "ecc"], "tiny"))
+@pytest.mark.parametrize("chip", slow_but(["tiny", OTHER, "ecc", "copies"], "tiny"))
 def test_verilator_warns_of_nothing_but_what_is_waived(chip: str | int, tmp_path: Path) -> None:
-    """With the waivers; without them of no other kinds. A number: a random chip; "ecc": words have a code."""
+    """With the waivers; without them of no other kinds. A number: a random chip; "ecc": words have a code; "copies":
+    routers copy packets."""
     config = random_chips(46, chip + 1)[chip] if isinstance(chip, int) else CHIP
     if chip == "ecc":
         config = config.model_copy(update={"name": "coded", "ecc": True})
+    if chip == "copies":
+        noc = config.noc.model_copy(update={"multicast": (Direction.EAST, Direction.SOUTH)})
+        config = config.model_copy(update={"name": "copying", "noc": noc})
     emit_verilog(config, tmp_path)
     command = ["verilator-cli", "--lint-only", "-Wall", "--top-module", "chip"]
     clean = run_tool([*command, f"{config.name}.vlt", f"{config.name}.v"], tmp_path)
