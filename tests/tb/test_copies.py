@@ -1,0 +1,71 @@
+"""What reports say of MOVEs that several tiles take: where words came from, what was written, what it costs."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Region, address
+from meshloom.sched.ir.schedule import Move, Operation, Span
+from meshloom.sched.lowering.programs import unchecked
+from meshloom.tb.compare.energy import estimate
+from meshloom.tb.compare.mismatch import _back, _Word
+from meshloom.tb.compare.tiles import layers_of
+from meshloom.tb.devices.readout import records_expected
+from meshloom.tb.report.tables import _operation
+from meshloom.tb.results.energy import DEFAULT, load
+from meshloom.tb.verify.random_schedules import schedule_of
+
+CHIP = ChipConfig.model_validate(
+    {"name": "copier", "lanes": 4, "floorplan": ["dram core core core", "host spm . ."]}
+    | {"noc": {"multicast": ["east"], "arrivals": True}, "dram": {"words": 1 << 16}}
+)
+DRAM, NEAR, MIDDLE, FAR = 0x00, 0x01, 0x02, 0x03
+
+
+def operations(copies: int) -> list[Operation]:
+    """Words come to ACC of a core, and of those before it; another of these, if any, sends them back."""
+    there = Span(tile=FAR, address=address(Region.ACC, 8), run=4)
+    back = Span(tile=NEAR if copies == 2 else FAR, address=address(Region.ACC, 8), run=4)
+    out, home = (Span(tile=DRAM, address=at, run=4) for at in (0, 100))
+    return [
+        Move(issuer=DRAM, src=out, dst=there, words=4, copies=copies),
+        Move(issuer=back.tile, src=back, dst=home, words=4),
+    ]
+
+
+@pytest.mark.parametrize("copies", [0, 2])
+def test_a_word_is_traced_back_through_whatever_tile_took_it(copies: int) -> None:
+    assert list(_back(operations(copies), _Word(DRAM, Region.MAIN, 102), CHIP)) == [1, 0]
+    assert list(_back(operations(copies)[:1], _Word(MIDDLE, Region.ACC, 9), CHIP)) == ([0] if copies else [])
+
+
+@pytest.mark.parametrize("copies", [0, 2])
+def test_words_that_a_core_took_on_their_way_are_known_words(copies: int) -> None:
+    (layer,) = layers_of(schedule_of(operations(copies), CHIP), CHIP).values()
+    assert layer.flows["DRAM", "ACC"].moved == layer.flows["ACC", "DRAM"].moved == 4
+
+
+def test_each_memory_that_is_written_costs_energy_and_each_link_once() -> None:
+    table, figures = load(DEFAULT), {}
+    for copies in (0, 2):
+        schedule = schedule_of(operations(copies)[:1], CHIP)
+        figures[copies] = estimate(None, schedule, unchecked(schedule, CHIP), CHIP, table).parts
+    names = ("links", "result memories")
+    assert [figures[0][name].count for name in names] == [4 * 4 * 3, 4 * 4]
+    assert [figures[2][name].count for name in names] == [4 * 4 * 3, 3 * 4 * 4]
+
+
+@pytest.mark.parametrize(("copies", "words"), [(0, ""), (1, ", 1 copy on the way"), (2, ", 2 copies on the way")])
+def test_a_table_says_how_many_take_them(copies: int, words: str) -> None:
+    verb, rest = _operation(operations(copies)[0])
+    assert (verb, rest) == ("MOVE by (0,0)", f"4 words (0,0) MAIN[0] -> (3,0) ACC[8]{words}")
+
+
+def test_every_tile_that_takes_a_packet_records_it() -> None:
+    """Of a program that no checker would accept the destination alone is counted on."""
+    program = unchecked(schedule_of(operations(2)[:1], CHIP), CHIP)
+    expected = records_expected(program, CHIP)
+    assert [expected[tile] for tile in (NEAR, MIDDLE, FAR)] == [1, 1, 1]
+    wrong = ChipConfig.model_validate(CHIP.model_dump(mode="json") | {"noc": {"arrivals": True}})
+    assert [records_expected(program, wrong)[tile] for tile in (NEAR, MIDDLE, FAR)] == [0, 0, 1]
