@@ -24,6 +24,10 @@ def read_yaml(path: Path, what: str) -> object:
         _bounded(text, parser)
         return library.load(text, loader)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
+        if "{{" in text or "{%" in text:
+            raise ImportFileError(
+                f"{path}: is a template of YAML, with {{{{ or {{% in it; give the file that the tool makes of it"
+            ) from error
         reason = " ".join(str(error).split())
         raise ImportFileError(f"{path}: is not YAML: {reason}; it must be {what}: was it cut?") from error
 

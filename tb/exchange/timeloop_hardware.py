@@ -1,20 +1,20 @@
 """A chip from an architecture file of Timeloop: `nodes` of version 0.4, or `subtree` and `local` of 0.3.
 
-The last container with a fanout of more than one (its meshX are columns, its meshY rows), or the processing elements
-that are instances of a component, are a core's array; the ones before go over cores. Of each operand a core has the
-largest memory outside of the array.
+The last container with a fanout of more than one (its meshX are columns, its meshY rows; each may have a container of
+its own), or the processing elements that are instances of a component, are a core's array; the ones before go over
+cores. Of each operand a core has the largest memory outside of the array.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isqrt
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, model_validator
 
 from meshloom.hw.spec.exact import Exact
 
@@ -27,6 +27,9 @@ _WHAT = "an architecture of Timeloop: architecture with nodes (version 0.4) or a
 _BYTE = 8
 _OPERANDS = ("Inputs", "Weights", "Outputs")
 _COMPUTE = re.compile(r"mac|compute", re.IGNORECASE)
+#: Kinds of version 0.4 that only say how the nodes in them lie; `!Nothing` is a way past what is beside it.
+_BRANCHES = ("Parallel", "Hierarchical", "Pipelined")
+_NAMELESS = (*_BRANCHES, "Nothing")
 #: A name of version 0.3: `PE[0..255]`; of what timeloopfe writes: `PE[1..256]`.
 _RANGE = re.compile(r"(.+)\[(\d+)\.\.(\d+)\]")
 
@@ -47,15 +50,22 @@ _NO_CONSTRAINTS = _Constraints()
 
 
 class _Node(_Table):
-    """A container or a component; of version 0.3 with what lies in it."""
+    """A container or a component; of version 0.3 with what lies in it. Of version 0.4 also a branch with its nodes."""
 
     kind: str = ""
-    name: str
+    name: str = ""
     attributes: dict[str, Any] = {}
     spatial: dict[str, Any] = {}
     constraints: _Constraints = _NO_CONSTRAINTS
     local: list[_Node] = []
     subtree: list[_Node] = []
+    nodes: list[_Node] = []
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.name and self.kind not in _NAMELESS:
+            raise ValueError("name is missing")
+        return self
 
 
 class _Architecture(_Table):
@@ -81,7 +91,7 @@ class _Place:
 def read(path: Path) -> ToolHardware:
     """The hardware of a file. Raises ImportFileError, OSError."""
     file = validated(_File, read_yaml(path, _WHAT), path, _WHAT).architecture
-    places = [_place(node) for node in file.nodes] if file.nodes else list(_walk(file.subtree))
+    places = _joined([_place(node) for node in _leaves(file.nodes)]) if file.nodes else list(_walk(file.subtree))
     components = [place for place in places if place.component]
     memories = [place for place in components if not _COMPUTE.search(place.name)]
     fanouts = [at for at, place in enumerate(places) if place.fanout != (1, 1)]
@@ -106,6 +116,29 @@ def read(path: Path) -> ToolHardware:
     hardware.bandwidth = _bandwidth(memories[0], hardware.left)
     hardware.dram = _bytes(memories[0])
     return hardware
+
+
+def _leaves(nodes: Sequence[_Node]) -> Iterator[_Node]:
+    """The containers and components of version 0.4 in their order, those of branches in the branch's place."""
+    for node in nodes:
+        if node.kind in _BRANCHES:
+            yield from _leaves(node.nodes)
+        elif node.kind != "Nothing":
+            yield node
+
+
+def _joined(places: Sequence[_Place]) -> list[_Place]:
+    """The same places; a container of columns and one of rows, with nothing between them, are one array."""
+    joined: list[_Place] = []
+    for place in places:
+        outer = joined[-1] if joined else place
+        cols, rows = outer.fanout[0] * place.fanout[0], outer.fanout[1] * place.fanout[1]
+        lone = [axes for axes in (outer.fanout, place.fanout) if min(axes) == 1 < max(axes)]
+        if not outer.component and not place.component and len(lone) == 2 and 1 not in (cols, rows):
+            joined[-1] = replace(place, fanout=(cols, rows))
+        else:
+            joined.append(place)
+    return joined
 
 
 def _place(node: _Node) -> _Place:

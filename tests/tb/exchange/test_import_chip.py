@@ -163,6 +163,23 @@ architecture:
         - {name: Registers, class: regfile, attributes: {depth: 1, width: 32}}
         - {name: mac, class: intmac, attributes: {datawidth: 8}}
 """
+#: Version 0.4, as Timeloop's own examples are: memories side by side, and an array of two containers.
+PARALLEL = """
+architecture:
+  version: 0.4
+  nodes:
+  - !Component {name: DRAM, class: DRAM, attributes: {datawidth: 8, read_bandwidth: 8}}
+  - !Hierarchical
+    nodes:
+    - !Parallel
+      nodes:
+      - !Component {name: In, attributes: {depth: 4096, width: 8}, constraints: {dataspace: {keep: [Inputs]}}}
+      - !Component {name: W, attributes: {depth: 8192, width: 8}, constraints: {dataspace: {keep: [Weights]}}}
+      - !Nothing {constraints: {dataspace: {keep: [Outputs]}}}
+  - !Container {name: columns, spatial: {meshX: 14}}
+  - !Container {name: PE, spatial: {meshY: 12}}
+  - !Component {name: mac, class: intmac, attributes: {datawidth: 8}}
+"""
 #: As AccelForge's examples are: sizes are products.
 NODES = """
 arch:
@@ -206,6 +223,15 @@ def test_architectures_of_timeloop_of_both_versions(tmp_path: Path) -> None:
     assert chip.core.a_words * 16 == chip.core.b_words * 16 == 8192
     assert "Buffer is shared by 3 operands: inputs have an equal part" in result.left
     assert "Registers: in the array there are sums alone" in result.left
+
+
+def test_an_architecture_of_timeloop_with_memories_side_by_side_and_an_array_of_two_containers(tmp_path: Path) -> None:
+    chip = imported("timeloop", PARALLEL, tmp_path).chip
+    assert (chip.rows, chip.cols, len(chip.cores)) == (12, 14, 1)
+    assert (chip.core.a_words * 16, chip.core.b_words * 16) == (4096, 8192)
+    between = PARALLEL.replace("  - !Container {name: PE", "  - !Component {name: B}\n  - !Container {name: PE")
+    chip = imported("timeloop", between, tmp_path).chip
+    assert (chip.rows, chip.cols, len(chip.cores)) == (12, 1, 14), "a memory between them: columns are cores"
 
 
 def test_architectures_of_accelforge_with_products_for_sizes(tmp_path: Path) -> None:
@@ -254,6 +280,8 @@ def test_dataflows_and_bandwidths_of_scalesim_are_listed(tmp_path: Path) -> None
         ("stream", "cores: {}\n", "cores: none computes; give one beside that of DRAM"),
         ("stream", "cores: {0: {}}\noffchip_core_id: 7\n", "memories: is missing"),
         ("timeloop", "architecture: {nodes: []}", "architecture: 0 memories and 0 fanouts; it needs DRAM"),
+        ("timeloop", PARALLEL.replace("name: mac, ", ""), "architecture.nodes.4: name is missing; it must be an arch"),
+        ("timeloop", "{{include('a.yaml')}}\n" + PARALLEL, "is a template of YAML, with {{ or {% in it; give the file"),
         ("timeloop", "problem: {}", "architecture: is missing; it must be an architecture of Timeloop"),
         ("accelforge", "arch: {nodes: []}", "arch: 0 fanouts and 0 memories; give DRAM, and a !Container with two"),
         ("scalesim", "no section", "File contains no section headers.*; it must be a configuration of SCALE-Sim"),
