@@ -49,12 +49,15 @@ class Importer:
     `read(path, shape)` returns the layer; `shape`: the one that the user names (None: the file has to say it). Or
     `module:function`, which is imported on the first call. It raises ImportFileError, MappingError and OSError.
     `summary`: one line for lists. `groups`: reads the same tool's mappings of networks (None: it has none).
+    `named(path, name)` reads the layer that the file itself calls so, and returns None if it has no such layer (None:
+    its files have no names).
     """
 
     name: str
     summary: str
     reader: Callable[[Path, ConvShape | None], ToolLayer] | str
     groups: GroupReader | str | None = None
+    named: Callable[[Path, str], ToolLayer | None] | None = None
 
     def read(self, path: Path, shape: ConvShape | None) -> ToolLayer:
         """See above."""

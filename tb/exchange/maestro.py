@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, prod
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from meshloom.sched.schedulers.nest.schedule import sizes_of
 from meshloom.sched.support.reading import parse_csv
 from meshloom.sched.support.text import shortened, whole_number
 from meshloom.sched.workload.layers import ConvShape, gemm_shape
+from meshloom.sched.workload.shapes import describe
 
 from .interface import Importer, ImportFileError, ToolLayer, check_layer, text_of
 
@@ -179,18 +180,48 @@ class _Reader:
 
 
 def read(path: Path, shape: ConvShape | None) -> ToolLayer:
-    """The layer of a file, of several the one that `shape` names. Raises ImportFileError, MappingError, OSError."""
-    layers = _Reader(path).layers()
-    if not layers:
+    """The layer of a file, of several the one that `shape` names, or else the first of its sizes. Raises
+    ImportFileError, MappingError, OSError."""
+    layers = _layers(path)
+    return _read(path, layers, _number(path, layers, shape) if len(layers) > 1 else 0, shape)
+
+
+def read_named(path: Path, name: str) -> ToolLayer | None:
+    """The layer of that name in a file, without padding; None if there is none. Raises ImportFileError, MappingError,
+    OSError."""
+    layers = _layers(path)
+    named = [number for number, layer in enumerate(layers) if layer.name == name]
+    if len(named) > 1:
+        raise ImportFileError(f"{path}: has {len(named)} layers with the name {name}; give each a name of its own")
+    return _read(path, layers, named[0], None) if named else None
+
+
+def _layers(path: Path) -> list[_MaestroLayer]:
+    """All layers of a file. Raises ImportFileError, OSError."""
+    if not (layers := _Reader(path).layers()):
         raise ImportFileError(f"{path}: has no Layer; it must be {_WHAT}")
-    number = 0
-    if len(layers) > 1:
-        own = shape.name.rpartition("/")[2].lower() if shape else ""
-        named = [index for index, layer in enumerate(layers) if layer.name.lower() == own]
-        if len(named) != 1:
-            names = ", ".join(layer.name for layer in layers[:6])
-            raise ImportFileError(f"{path}: has {len(layers)} layers ({names}); name one of them with --workload")
-        (number,) = named
+    return layers
+
+
+def _number(path: Path, layers: Sequence[_MaestroLayer], shape: ConvShape | None) -> int:
+    """Which of several layers `shape` is. Raises ImportFileError."""
+    if shape is not None:
+        own = shape.name.rpartition("/")[2].lower()
+        named = [number for number, layer in enumerate(layers) if layer.name.lower() == own]
+        if len(named) == 1:
+            return named[0]
+        for number, layer in enumerate(layers):
+            try:
+                _shape(path, layer, shape)
+            except (ImportFileError, MappingError):
+                continue
+            return number
+    names = ", ".join(layer.name for layer in layers[:6])
+    raise ImportFileError(f"{path}: has {len(layers)} layers ({names}); name one of them with --workload")
+
+
+def _read(path: Path, layers: Sequence[_MaestroLayer], number: int, shape: ConvShape | None) -> ToolLayer:
+    """One of the layers of a file. Raises ImportFileError, MappingError, OSError."""
     layer = layers[number]
     claim, pes = _beside(path, number, len(layers))
     try:
@@ -213,6 +244,7 @@ def _shape(path: Path, layer: _MaestroLayer, shape: ConvShape | None) -> ConvSha
     else:
         stride = layer.strides.get("Y", 1), layer.strides.get("X", 1)
         own = ConvShape(layer.name, s.get("N", 1), s["C"], s["Y"], s["X"], s["K"], s["R"], s["S"], *stride)
+        own = replace(own, name=describe(own))
     if shape is None:
         return own
     padded = shape.in_h + shape.pad_top + shape.pad_bottom, shape.in_w + shape.pad_left + shape.pad_right
@@ -316,4 +348,4 @@ def _beside(path: Path, number: int, layers: int) -> tuple[ToolClaim, int]:
     return ToolClaim(tool=TOOL, cycles=cycles), pes
 
 
-MAESTRO = Importer("maestro", "a layer's data-flow directives by MAESTRO (.m)", read)
+MAESTRO = Importer("maestro", "a layer's data-flow directives by MAESTRO (.m)", read, named=read_named)

@@ -48,6 +48,15 @@ def read_layer(importer: str, path: Path, shape: ConvShape | None) -> ToolLayer:
     return layer
 
 
+def read_named(importer: str, path: Path, name: str) -> ToolLayer | None:
+    """The layer that a file calls so, by an importer that ships; None if the file has none, or its layers no names.
+
+    Raises UnknownImporterError, ImportFileError, MappingError, OSError.
+    """
+    named = None if is_foreign(importer) else IMPORTERS.get(importer).named
+    return named(path, name) if named else None
+
+
 def read_layers(
     importer: str, path: Path, shapes: Sequence[ConvShape | None]
 ) -> Sequence[ToolLayer | ImportFileError | MappingError]:

@@ -18,7 +18,7 @@ from meshloom.sched.workload.catalog import Workload
 from meshloom.sched.workload.layers import WorkloadError
 
 from ...exchange.interface import ToolLayer
-from ...exchange.reading import is_foreign, read_layer
+from ...exchange.reading import is_foreign, read_layer, read_named
 from ...exchange.registry import IMPORTERS
 from . import grouped
 from .interface import Listener, WorkloadKind
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class MappedSource:
     """A layer by the mapping in a file. `importer`: by name; `workload`: the layer, if the file does not say it, or by
-    its name in the file, if that is a topology (.csv); or the network, or several layers in a row (`LAYER+LAYER`) whose
-    fused groups the file has; `nearest`: whether the nearest mapping is run where the chip cannot do what the file
-    says."""
+    its name in the file, if that is a topology (.csv) or the tool's files have names; or the network, or several layers
+    in a row (`LAYER+LAYER`) whose fused groups the file has; `nearest`: whether the nearest mapping is run where the
+    chip cannot do what the file says."""
 
     importer: str
     path: Path
@@ -67,6 +67,8 @@ class MappedSource:
         if self.workload is None:
             mapped = read_layer(self.importer, self.path, None)
             return Workload(mapped.shape), mapped
+        if (named := read_named(self.importer, self.path, self.workload)) is not None:
+            return Workload(named.shape), named
         inside = self.path.suffix == topology.SUFFIX and topology.has_layer(self.path, self.workload)
         layers = catalog.find(f"{self.path.as_posix()}/{self.workload}" if inside else self.workload)
         if len(layers) != 1:

@@ -16,6 +16,7 @@ from meshloom.sched.workload.shapes import parse
 from meshloom.tb.exchange.interface import ImportFileError
 from meshloom.tb.exchange.registry import IMPORTERS
 from meshloom.tb.inputs.golden.layer import golden
+from meshloom.tb.runs.kinds.mappings import MappedSource
 
 SMALL = Path(__file__).parents[3] / "examples" / "mappings" / "maestro" / "tiny" / "conv_8x8x8-16_k3_p1.m"
 SHAPE = parse("conv:8x8x8-16,k3,p1")
@@ -153,3 +154,19 @@ def test_what_must_lie_beside_it(tmp_path: Path) -> None:
             MAESTRO.read(written(tmp_path, text, table=f"Runtime (Cycles)\n{cell}\n"), SHAPE)
     with pytest.raises(ImportFileError, match=r"map.csv: has 1 rows for 1|map.csv: row 1 has no Runtime \(Cycles\)"):
         MAESTRO.read(written(tmp_path, text, table="Layer Number\n1\n"), SHAPE)
+
+
+def test_of_several_layers_one_is_chosen_by_its_name_in_the_file_or_by_its_sizes(tmp_path: Path) -> None:
+    path = written(tmp_path, GEMM)
+    chosen = MappedSource("maestro", path, "B").layer()
+    assert chosen[0].shape == chosen[1].shape == parse("gemm:16x8x12")
+    assert MAESTRO.read(path, parse("gemm:16x8x12")).shape.name == "gemm:16x8x12"
+    with pytest.raises(ImportFileError, match=r"has 2 layers .A, B.; name one of them with --workload"):
+        MAESTRO.read(path, parse("gemm:16x8x13"))
+    with pytest.raises(ImportFileError, match="has 2 layers with the name A; give each a name of its own"):
+        MappedSource("maestro", written(tmp_path, GEMM.replace("Layer B", "Layer A")), "A").layer()
+
+
+def test_a_layer_without_padding_is_a_workload_of_ours() -> None:
+    shape = MAESTRO.read(SMALL, None).shape
+    assert shape == parse(shape.name), "so that a saved schedule of it runs"
