@@ -107,7 +107,8 @@ def validated(model: type[M], value: object, path: Path, what: str) -> M:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"
-        why = "is missing" if first["type"] == "missing" else first["msg"].removeprefix("Value error, ")
+        plain = {"missing": "is missing", "model_type": "must be a table of fields"}
+        why = plain.get(first["type"]) or first["msg"].removeprefix("Value error, ")
         raise ImportFileError(f"{path}: {where}: {why}; it must be {what}") from None
 
 

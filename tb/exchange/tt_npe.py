@@ -69,6 +69,11 @@ def read(path: Path) -> NocWorkload:
         if isinstance(error, ImportFileError):
             raise
         raise ImportFileError(f"{path}: is not JSON: {error}; it must be {_WHAT}") from error
+    if isinstance(value, list):
+        raise ImportFileError(
+            f"{path}: is a list, as traces of NoC events by tt-metal's profiler are, which are not read here; it must "
+            f"be {_WHAT}"
+        )
     workload = validated(_Workload, value, path, _WHAT)
     transfers = tuple(
         _transfer(each, f"{path}: phases.{phase}.transfers.{at}")

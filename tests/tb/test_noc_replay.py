@@ -80,7 +80,8 @@ def test_what_is_no_workload_at_all(tmp_path: Path) -> None:
     path = tmp_path / "w.json"
     for text, says in (
         ("{", "is not JSON"), ("{}", "phases: is missing"), ('{"phases": []}', "has no transfers; it must be a"),
-        ("[]", "the file"), ('{"phases": [{}]}', "phases.0.transfers: is missing"),
+        ("[]", "is a list, as traces of NoC events by tt-metal's profiler are"),
+        ("3", "the file: must be a table of fields"), ('{"phases": [{}]}', "phases.0.transfers: is missing"),
     ):  # fmt: skip
         path.write_text(text)
         with pytest.raises(ImportFileError, match=says):
