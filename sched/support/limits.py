@@ -15,6 +15,10 @@ from dataclasses import dataclass
 SECONDS, MEGABYTES = 600.0, 4096
 
 
+class LimitError(ValueError):
+    """A limit that cannot be one."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """Of one call. `seconds`: on the clock; `megabytes`: of memory beside what there was before; None: any number.
@@ -36,11 +40,19 @@ class Guard:
 
 def guard_of(seconds: float | None = None, megabytes: int | None = None, network: bool = False) -> Guard:
     """The guard that `--time-limit`, `--memory-limit` and `--network` ask for: a number holds for all schedulers, 0 is
-    no limit, and None leaves foreign ones the usual limit and others none."""
+    no limit, and None leaves foreign ones the usual limit and others none. Raises LimitError."""
+    _check("time_limit", seconds)
+    _check("memory_limit", megabytes)
     foreign = Limits(
         SECONDS if seconds is None else seconds or None, MEGABYTES if megabytes is None else megabytes or None, network
     )
     return Guard(Limits(seconds, megabytes, network) if seconds or megabytes else None, foreign)
+
+
+def _check(name: str, value: object) -> None:
+    """Raises LimitError for what is no limit."""
+    if value is not None and not (isinstance(value, int | float) and value >= 0):
+        raise LimitError(f"{name} = {value!r} must be a number, 0 or more; 0 is no limit")
 
 
 def time_text(seconds: float) -> str:

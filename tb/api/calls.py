@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from meshloom.hw.spec.config import ChipConfig, ConfigError, load
 from meshloom.sched.ir.schedule import Schedule
@@ -20,9 +20,9 @@ from ..results.recorder import Recorder
 from ..runs import runner
 from ..runs.kinds.interface import Listener
 from ..runs.workers import report_search
-from .request import RunRequest, limited, refuse_other_kind
+from .request import RunRequest, jobs_of, limited, refuse_other_kind
 from .result import Result
-from .workload import Workload
+from .workload import Workload, plain
 
 #: A scheduler: its name on the command line, a function of a `LayerTask`, or a `Scheduler`.
 AnyScheduler = str | Callable[..., object] | Scheduler
@@ -32,7 +32,18 @@ def load_chip(chip: str | Path | ChipConfig, changes: Mapping[str, object] | Non
     """A chip: a built-in name, a TOML file, or one already loaded; with other values in some fields, named as in the
     file: `{"spm_words": 8192, "core.a_words": 2048}`. Raises ConfigError that names the field and the fix."""
     config = chip if isinstance(chip, ChipConfig) else load(_chip_name(chip))
-    return changed(config, changes) if changes else config
+    if changes is None:
+        return config
+    if not _by_name(changes):
+        raise ConfigError(f'changes of {config.name} must be values by name of field, as in {{"core.a_words": 2048}}')
+    return changed(config, {name: plain(value) for name, value in changes.items()})
+
+
+def _by_name(values: object) -> bool:
+    """Whether these are values by name."""
+    return isinstance(values, Mapping) and all(
+        isinstance(name, str) for name in cast("Mapping[object, object]", values)
+    )
 
 
 def _chip_name(chip: object) -> str | Path:
@@ -111,7 +122,7 @@ def run(
     folder = None if isinstance(artefacts, bool) else Path(artefacts)
     request = RunRequest(
         device=device,
-        jobs=jobs or RunRequest.jobs,
+        jobs=jobs_of(jobs),
         waves=waves,
         links=links,
         artefacts=None if artefacts is True else folder is not None,
@@ -131,7 +142,9 @@ def run(
 
 def _chosen(scheduler: AnyScheduler, options: Mapping[str, object] | None) -> str | Chosen:
     """A scheduler with options, by name if it has one. Raises SchedulerError."""
-    values = dict(options or {})
+    if options is not None and not _by_name(options):
+        raise SchedulerError('options must be values by name, as in {"budget": "2M"}')
+    values = {name: plain(value) for name, value in (options or {}).items()}
     if isinstance(scheduler, str):
         refuse_other_kind(scheduler)
         base, named = options_of(scheduler)

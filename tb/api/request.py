@@ -176,6 +176,16 @@ class RunRequest:
         return limited(self.time_limit, self.memory_limit, self.network, self.apart)
 
 
+def jobs_of(jobs: int | None) -> int:
+    """How many run at the same time; None: one for each CPU. Raises ValueError."""
+    value: object = jobs
+    if jobs is None:
+        return RunRequest.jobs
+    if not isinstance(value, int) or jobs < 1:
+        raise ValueError(f"jobs = {jobs!r} must be a whole number, 1 or more; None is one for each CPU")
+    return jobs
+
+
 def refuse_other_kind(name: str, *, online: bool = False) -> None:
     """Raises SchedulerError for the name of a scheduler of the other kind: one that serves scenarios where layers and
     networks are scheduled, or the reverse for `online`. What is unknown to both is told elsewhere."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from meshloom.sched.support.limits import guard_of, guarded
 from ..results.sweep import PointRow, SweepError, SweepFile, read
 from ..runs.sweeps import query
 from ..runs.sweeps import sweep as sweeps
+from .request import jobs_of
 
 if TYPE_CHECKING:
     import polars
@@ -79,7 +79,7 @@ def sweep(
     else:
         file, folder = read(Path(points)), Path(points).parent
     place = Path(out) if out is not None else sweeps.default_folder(file)
-    count = jobs or len(os.sched_getaffinity(0))
+    count = jobs_of(jobs)
     with guarded(guard_of(time_limit, memory_limit, network)):
         outcome = sweeps.run(file, folder, place, jobs=count, address=cluster, retry=retry, on_rows=on_rows)
     return Swept(outcome.points, outcome.existing, tuple(outcome.rows), place)

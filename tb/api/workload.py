@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Self
 
@@ -57,6 +58,7 @@ class Workload:
     @classmethod
     def gemm(cls, m: int, n: int, k: int, *, relu: bool = False, clamp: int = NO_CLAMP) -> Self:
         """The product of an m x k and a k x n matrix of int8, requantised to int8. Raises WorkloadError."""
+        m, n, k, clamp = map(plain, (m, n, k, clamp))
         return cls(describe(gemm_shape("gemm", m, n, k, relu=relu, clamp=clamp)))
 
     @classmethod
@@ -69,20 +71,21 @@ class Workload:
         *,
         kernel: int | tuple[int, int] = 1,
         stride: int | tuple[int, int] = 1,
-        padding: int | tuple[int, int] = 0,
+        padding: int | tuple[int, int] | tuple[int, int, int, int] = 0,
         dilation: int = 1,
         batch: int = 1,
         relu: bool = False,
         clamp: int = NO_CLAMP,
     ) -> Self:  # what a convolution has, by name
-        """A convolution of a batch x channels x height x width input; pairs are (rows, columns). Raises
-        WorkloadError."""
-        (kernel_h, kernel_w), (stride_h, stride_w), (rows, cols) = (
-            (pair, pair) if isinstance(pair, int) else pair for pair in (kernel, stride, padding)
-        )
+        """A convolution of a batch x channels x height x width input; pairs are (rows, columns), padding may be (top,
+        left, bottom, right). Raises WorkloadError."""
+        kernel_h, kernel_w = _numbers("kernel", kernel, 2)
+        stride_h, stride_w = _numbers("stride", stride, 2)
+        top, left, bottom, right = _numbers("padding", padding, 4)
+        batch, channels, height, width, filters = map(plain, (batch, channels, height, width, filters))
         shape = ConvShape(
             "conv", batch, channels, height, width, filters, kernel_h, kernel_w, stride_h, stride_w,
-            rows, cols, rows, cols, dilation, relu, clamp,
+            top, left, bottom, right, plain(dilation), relu, plain(clamp),
         )  # fmt: skip
         return cls(describe(shape))
 
@@ -96,12 +99,19 @@ class Workload:
         mean: float | tuple[float, ...] = 0.0,
         std: float | tuple[float, ...] = 255.0,
         labels: str | Path | None = None,
-    ) -> Self:
+        bind: Mapping[str, int] | None = None,
+        ranges: str = "best",
+        seed: int = 0,
+    ) -> Self:  # the options of `meshloom run` for networks, by name
         """A built-in network, or an .onnx file, run once for each of `inputs` (files of pictures or arrays, or one
-        such file). The others are those of `meshloom run`: see `NetworkSource`. Raises WorkloadError if the name is of
-        no network, or if what should be a file's name is something else."""
+        such file). The others are those of `meshloom run`: see `NetworkSource`; `ranges` is its `--calibration`. Raises
+        WorkloadError if the name is of no network, or if what should be a file's name is something else; OnnxError for
+        other `ranges`."""
+        from meshloom.sched.workload.onnx import calibrate
+
         if not table.is_network(str(name)):
             raise WorkloadError(f"{name}: is no network; give a built-in one's name or an .onnx file")
+        calibrate.ranges(ranges)
         return cls(
             NetworkSource(
                 str(name),
@@ -110,6 +120,9 @@ class Workload:
                 mean if isinstance(mean, tuple) else (mean,),
                 std if isinstance(std, tuple) else (std,),
                 None if labels is None else Path(labels),
+                tuple((size, plain(number)) for size, number in (bind or {}).items()),
+                ranges=ranges,
+                seed=seed,
             )
         )
 
@@ -139,6 +152,24 @@ class Workload:
             raise WorkloadError(f"workload {self.name}: is one schedule or program, of which no layer runs by itself")
         name = self.source if isinstance(self.source, str) else f"{self.source.name}/*"
         return tuple(Workload(request.reference) for request in table.find(name))
+
+
+def plain(value: Any) -> Any:
+    """A number of another library, such as numpy's, as an int or a float; all else as it is."""
+    if isinstance(value, bool | int | float) or not isinstance(value, Real):
+        return value
+    return int(value) if isinstance(value, Integral) else float(value)
+
+
+def _numbers(name: str, value: Any, most: int) -> Sequence[Any]:
+    """The numbers of rows and columns, or of all sides, that one number, a pair or all of them say. Raises
+    WorkloadError."""
+    several: object = value
+    given: list[Any] = list(value) if isinstance(several, Iterable) else [value, value]
+    if len(given) not in (2, most):
+        sides = " or (top, left, bottom, right)" if most > 2 else ""
+        raise WorkloadError(f"{name} = {value!r} must be a number, (rows, columns){sides}")
+    return [plain(each) for each in given * (most // len(given))]
 
 
 def _files(paths: Any, what: str) -> tuple[Path, ...]:

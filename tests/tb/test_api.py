@@ -83,6 +83,56 @@ def test_workloads_by_numbers_have_the_names_of_the_command_line() -> None:
         meshloom.Workload.of("resnet8", "vgg16")
 
 
+def test_numbers_of_numpy_are_numbers() -> None:
+    eight: Any = np.int64(8)
+    assert meshloom.Workload.gemm(eight, eight, eight).name == "gemm:8x8x8"
+    assert meshloom.Workload.conv(eight, eight, eight, eight, kernel=(eight, 1)).name == "conv:8x8x8-8,k8x1"
+    assert meshloom.load_chip("tiny", {"core.a_words": np.int32(64)}).core.a_words == 64
+    by = meshloom.schedule(LAYER, "tiny", options={"effort": np.float64(0.5)})
+    assert by == meshloom.schedule(LAYER, "tiny", options={"effort": 0.5})
+
+
+def test_a_convolution_has_padding_on_each_side() -> None:
+    conv: Any = meshloom.Workload.conv
+    assert conv(8, 8, 3, 4, kernel=3, padding=(1, 0, 2, 1)).name == "conv:8x8x3-4,k3,p1x0x2x1"
+    for wrong in ((1, 0, 2), (1,)):
+        with pytest.raises(
+            WorkloadError, match=r"padding = .* must be a number, .rows, columns. or .top, left, bottom"
+        ):
+            conv(8, 8, 3, 4, kernel=3, padding=wrong)
+    with pytest.raises(WorkloadError, match=r"kernel = .* must be a number, .rows, columns.$"):
+        conv(8, 8, 3, 4, kernel=(1, 2, 3, 4))
+
+
+def test_a_network_takes_the_options_of_the_command_line() -> None:
+    three: Any = np.int64(3)
+    source: Any = meshloom.Workload.network("a.onnx", bind={"n": three}, ranges="percentile:99", seed=4).source
+    assert (source.bind, source.ranges, source.seed) == ((("n", 3),), "percentile:99", 4)
+    with pytest.raises(ValueError, match="calibration 'middle'"):
+        meshloom.Workload.network("a.onnx", ranges="middle")
+
+
+def test_limits_and_numbers_of_processes_are_looked_at() -> None:
+    wrong: Any
+    for wrong in (-1, float("nan"), "5"):
+        with pytest.raises(ValueError, match=r"time_limit = .* must be a number, 0 or more; 0 is no limit"):
+            meshloom.schedule(LAYER, "tiny", mine, time_limit=wrong)
+    for wrong in (0, -1, "2"):
+        with pytest.raises(ValueError, match=r"jobs = .* must be a whole number, 1 or more; None is one for each CPU"):
+            meshloom.run(LAYER, "tiny", jobs=wrong)
+        with pytest.raises(ValueError, match=r"jobs = .* must be a whole number, 1 or more"):
+            meshloom.sweep({"name": "x", "chips": ["tiny"], "workloads": [LAYER]}, jobs=wrong)
+
+
+def test_changes_and_options_are_by_name() -> None:
+    wrong: Any
+    for wrong in ([("core.a_words", 64)], {3: 64}, 5):
+        with pytest.raises(ConfigError, match="changes of tiny must be values by name of field, as in"):
+            meshloom.load_chip("tiny", wrong)
+        with pytest.raises(SchedulerError, match="options must be values by name, as in"):
+            meshloom.schedule(LAYER, "tiny", options=wrong)
+
+
 def test_files_are_named_one_or_several() -> None:
     one, two = Path("a.png"), Path("b.npy")
     for inputs, files in (("a.png", (one,)), (one, (one,)), (["a.png", two], (one, two)), ((), ())):
