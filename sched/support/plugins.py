@@ -127,8 +127,7 @@ class Registry(Generic[T]):
             raise self._unloaded(name, place, wrong) from wrong
 
     def _unloaded(self, name: str, place: str, wrong: BaseException) -> PluginError:
-        kind, where = type(wrong).__name__, _line(wrong, place)
-        return self.error(f"{self.what} {name} cannot be loaded: {kind}{': ' * bool(str(wrong))}{wrong}{where}")
+        return self.error(f"{self.what} {name} cannot be loaded: {failure(place, wrong)}")
 
     def _try(self, name: str, place: str) -> None:
         """Loads a module in a process of its own. Raises `error` if that is the end of the process."""
@@ -153,6 +152,13 @@ class Registry(Generic[T]):
             lines = [line for path, line in death.frames if here and is_same(path, here)]
             where = f" ({line_of(here, lines[0])})" if lines else ""
             raise self.error(f"{self.what} {name} cannot be loaded: {death.what}{where}") from None
+
+
+def failure(name: str, error: BaseException) -> str:
+    """What has gone wrong in the code of a plugin, by its name or place: the error, and its line in the plugin's own
+    file."""
+    kind, text = type(error).__name__, str(error)
+    return f"{kind}{': ' * bool(text)}{text}{_line(error, name.partition(':')[0])}"
 
 
 @cache

@@ -253,15 +253,18 @@ def _publish(
     recorder: Recorder, complete: bool, copies: Sequence[tuple[Report, Path]], per_layer: bool, screen: Console
 ) -> Exit:
     """Writes and prints the results of a run, printing them even if they cannot be written; returns the exit status."""
-    from ..report.registry import JUNIT
+    from ..report.registry import JUNIT, ReportError
     from ..report.row_tables import print_results
 
     results = recorder.finish(complete)
     for form, place in [(JUNIT, recorder.path.with_suffix(".xml")), *copies]:
-        if place == STDOUT:
-            recorder.write(lambda path, form=form: put(path, form.make(results)), place)
-        else:
-            recorder.write(lambda path, form=form: form.save(results, path), place)
+        try:
+            if place == STDOUT:
+                recorder.write(lambda path, form=form: put(path, form.make(results)), place)
+            else:
+                recorder.write(lambda path, form=form: form.save(results, path), place)
+        except ReportError as error:  # the others are written, and the rows printed
+            recorder.trouble = recorder.trouble or str(error)
     print_results(results, screen, per_layer)
     if complete:
         _print_ranking(results, screen)

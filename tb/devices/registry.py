@@ -20,14 +20,19 @@ BOARDS = ("tcp", "serial")
 def _accept(name: str, thing: object) -> DeviceKind:
     if not isinstance(thing, DeviceKind):
         raise TypeError(f"is of type {type(thing).__name__}; it must be a DeviceKind")
-    return replace(thing, name=name) if ":" in name else thing
+    if name in SHIPPED:
+        return thing
+    from .foreign import watched
+
+    return watched(name, replace(thing, name=name) if ":" in name else thing)
 
 
 _SIMULATED = "meshloom.tb.devices.simulated"
+SHIPPED = {"verilator": f"{_SIMULATED}:VERILATOR", "icarus": f"{_SIMULATED}:ICARUS"}
 REGISTRY: Registry[DeviceKind] = Registry(
     "device",
     GROUP,
-    {"verilator": f"{_SIMULATED}:VERILATOR", "icarus": f"{_SIMULATED}:ICARUS"},
+    SHIPPED,
     _accept,
     UnknownDeviceError,
 )

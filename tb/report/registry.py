@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 from meshloom.sched.support.files import write_atomically
-from meshloom.sched.support.plugins import PluginError, Registry
+from meshloom.sched.support.plugins import PluginError, Registry, failure
 
 from ..results import flat
 from ..results.schema import Results
@@ -23,6 +22,10 @@ class UnknownReportError(PluginError):
     """A name that means no report, or one that has no path; the message lists those there are."""
 
 
+class ReportError(ValueError):
+    """A report of somebody's that fails, or that returns something else; the message names it, and its line."""
+
+
 @dataclass(frozen=True)
 class Report:
     """Results in some form. `make` writes them: text, or bytes where that is not for people."""
@@ -31,7 +34,7 @@ class Report:
     make: Callable[[Results], str | bytes]
 
     def save(self, results: Results, path: Path) -> None:
-        """Writes the file. Raises WriteError."""
+        """Writes the file. Raises WriteError, ReportError."""
         write_atomically(path, self.make(results.for_file(path)))
 
 
@@ -42,17 +45,39 @@ JUNIT = Report("a test case for each row, as JUnit XML", junit)
 
 
 def _accept(name: str, thing: object) -> Report:
-    if isinstance(thing, Report):
+    if name in SHIPPED and isinstance(thing, Report):
         return thing
+    if isinstance(thing, Report):
+        return Report(thing.summary, _watched(name, thing.make))
     if callable(thing):
-        return Report((thing.__doc__ or name).strip().partition("\n")[0], cast(Callable[[Results], str | bytes], thing))
+        return Report((thing.__doc__ or name).strip().partition("\n")[0], _watched(name, thing))
     raise TypeError(f"is of type {type(thing).__name__}; it must be a Report or a function of Results")
 
 
+def _watched(name: str, make: Callable[..., object]) -> Callable[[Results], str | bytes]:
+    """The same report; what goes wrong in it is a ReportError."""
+
+    def made(results: Results) -> str | bytes:
+        try:
+            content = make(results)
+            if isinstance(content, str):
+                return content.encode()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise ReportError(f"report {name} failed: {failure(name, error)}") from error
+        if not isinstance(content, bytes):
+            raise ReportError(f"report {name} returns a {type(content).__name__}; it must return text or bytes")
+        return content
+
+    return made
+
+
+SHIPPED = {name.lower(): f"{__name__}:{name}" for name in ("JSON", "CSV", "PARQUET", "JUNIT")}
 REGISTRY: Registry[Report] = Registry(
     "report",
     GROUP,
-    {name.lower(): f"{__name__}:{name}" for name in ("JSON", "CSV", "PARQUET", "JUNIT")},
+    SHIPPED,
     _accept,
     UnknownReportError,
 )

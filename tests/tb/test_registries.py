@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from typer.testing import CliRunner
 
+from meshloom.hw.spec.config import load
 from meshloom.sched.support.plugins import PluginError
 from meshloom.tb.cli.main import app
-from meshloom.tb.devices.interface import UnknownDeviceError
+from meshloom.tb.devices.interface import DeviceError, NoDeviceError, UnknownDeviceError
 from meshloom.tb.devices.registry import REGISTRY, find
 from meshloom.tb.report.registry import REGISTRY as REPORTS
 from meshloom.tb.report.registry import form_and_place
@@ -101,6 +103,70 @@ def test_what_is_no_device_is_refused(mine: str) -> None:
     with pytest.raises(UnknownDeviceError, match="has no KINDS; did you mean KIND"):
         find(mine.replace("KIND", "KINDS"))
     assert REGISTRY.names() == ("icarus", "verilator")
+
+
+#: What a device's `run` does with the jobs, and what is said of it.
+BAD_RUNS = {
+    "return iter(())": "yields nothing for job 1 of 1",
+    "yield 'text'": "yields a str, not a Run, for job 1 of 1",
+    "return None": "failed: TypeError: 'NoneType' object is not iterable",
+    "raise SystemExit(3)": r"failed: SystemExit: 3 .line \d+ of mine.py.",
+}
+
+
+@pytest.mark.parametrize("body", BAD_RUNS)
+def test_a_device_that_fails_is_a_row_of_its_own(body: str, tmp_path: Path) -> None:
+    code = MINE.replace(
+        "        for run in self.device.run(jobs, label):\n            yield replace(run, simulator=self.name)",
+        f"        {body}",
+    )
+    (tmp_path / "mine.py").write_text(code)
+    device = find(f"{tmp_path / 'mine.py'}:KIND").open(load("tiny"), False, lambda what: None)
+    with pytest.raises(DeviceError, match=rf"device .*mine.py:KIND {BAD_RUNS[body]}"):
+        next(device.run([cast("Any", None)]))
+
+
+@pytest.mark.parametrize(
+    ("broken", "says"),
+    [
+        ("open=lambda *all: 1 / 0", "cannot be opened: ZeroDivisionError: division by zero .line"),
+        ("open=lambda *all: None", "is a NoneType without run, beside, config, name, waves; return a Device"),
+        ("version=lambda: 1 / 0", "has no version: ZeroDivisionError"),
+        ("tools=lambda: 1 / 0", "does not say its tools: ZeroDivisionError"),
+    ],
+)
+def test_what_a_device_cannot_say_of_itself(broken: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(f"{MINE}\nBROKEN = replace(KIND, {broken})\n")
+    kind = find(f"{tmp_path / 'mine.py'}:BROKEN")
+    with pytest.raises(NoDeviceError, match=f"device .*mine.py:BROKEN {says}"):
+        assert (kind.version(), kind.tools(), kind.open(load("tiny"), False, lambda what: None)) == ()
+
+
+def test_a_device_beside_another_is_looked_at_too(mine: str) -> None:
+    path = Path(mine.partition(":")[0])
+    path.write_text(path.read_text().replace("return Mine(self.device.beside(tell))", "raise KeyError(tell)"))
+    with pytest.raises(DeviceError, match=r"device .* has none beside it: KeyError"):
+        find(mine).open(load("tiny"), False, lambda what: None).beside(lambda what: None)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("return None", "returns a NoneType; it must return text or bytes"),
+        ("return results.nothing", "failed: AttributeError: .* .line 2 of mine.py."),
+        ("raise SystemExit(2)", "failed: SystemExit: 2 .line 2 of mine.py."),
+        ("return chr(0xD800)", "failed: UnicodeEncodeError"),
+    ],
+)
+def test_a_report_that_fails_is_one_line_and_the_others_are_written(body: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(f"def short(results):\n    {body}\n")
+    options = ["--report", f"{tmp_path / 'mine.py'}:short={tmp_path / 'a'}", "--report", f"csv={tmp_path / 'b'}"]
+    shown = CliRunner().invoke(app, ["run", "gemm:3x4x4", "--chip", "tiny", *options])
+    assert shown.exit_code == 5, shown.output
+    assert re.search(f"error: report .*mine.py:short {says}", shown.stderr), shown.stderr
+    assert "1 of 1 passed" in shown.output
+    assert (tmp_path / "b").read_text().startswith("workload,")
+    assert not (tmp_path / "a").exists()
 
 
 def test_reports_say_what_the_results_say(tmp_path: Path) -> None:
