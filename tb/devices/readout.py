@@ -113,8 +113,8 @@ def plan(program: Program, chip: ChipConfig, stats_words: int, free_from: int) -
     total = sum(words for _, _, words in sizes)
     if first + total > chip.dram.words:
         raise ProgramError(
-            f"no space for {total} words of trace in DRAM after word {first} of {chip.dram.words}; raise dram.words or "
-            "lower trace_records"
+            f"no space for {total} words of trace in DRAM after word {first} of {chip.dram.words}; raise dram.words to "
+            f"{first + total}, or lower trace_records"
         )
     parts: list[tuple[int, Region, int, int]] = []
     code: list[Instruction] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from meshloom.hw.spec.contracts import stats_words
 from meshloom.hw.spec.isa import Region
 from meshloom.sched.checker.accesses import region_words
 from meshloom.sched.model.timeline import play
+from meshloom.sched.program.program import ProgramError
 from meshloom.sched.workload.catalog import find
 from meshloom.tb.compare.links import LinksError, congestion
 from meshloom.tb.devices import readout
@@ -62,6 +64,17 @@ def test_nothing_is_fetched_and_nobody_can_read_it() -> None:
     assert (plan.words, plan.parts, plan.stream.instructions) == (0, (), ())
     assert region_words(CHIP, CHIP.cores[0], Region.TRACE, "src") == 0
     assert region_words(CHIP, CHIP.cores[0], Region.STATS, "src") == stats_words(CHIP)
+
+
+def test_records_that_have_no_room_say_how_much_dram_they_need() -> None:
+    program, words = prepared(TRACED).program, stats_words(TRACED)
+    with pytest.raises(
+        ProgramError, match=r"no space for \d+ words of trace in DRAM .*; raise dram.words to \d+"
+    ) as told:
+        readout.plan(program, TRACED, words, TRACED.dram.words - 64)
+    (need,) = re.findall(r"raise dram.words to (\d+), or lower trace_records", str(told.value))
+    dram = TRACED.dram.model_copy(update={"words": int(need)})
+    assert readout.plan(program, TRACED.model_copy(update={"dram": dram}), words, TRACED.dram.words - 64).words
 
 
 def test_the_row_says_what_cannot_be_said() -> None:
