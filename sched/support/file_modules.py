@@ -17,6 +17,7 @@ from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
+from traceback import walk_tb
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -53,6 +54,18 @@ def load(path: Path) -> ModuleType:
 def is_of_file(name: str) -> bool:
     """Whether a module of that name is from such a file, or none at all."""
     return not name or name.startswith(_PREFIX)
+
+
+def line_that_failed(error: BaseException) -> tuple[str, int] | None:
+    """The file and line in which an error was raised, if that is in such a file, or in a library that it has called;
+    None if Meshloom's own code raised it."""
+    for frame, line in reversed(list(walk_tb(error.__traceback__))):
+        name = str(frame.f_globals.get("__name__", ""))
+        if name.startswith(_PREFIX):
+            return frame.f_code.co_filename, line
+        if name.partition(".")[0] == __name__.partition(".")[0]:
+            return None
+    return None
 
 
 def _forget(name: str) -> None:

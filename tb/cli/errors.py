@@ -15,6 +15,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
+from meshloom.sched.support.file_modules import line_that_failed
+from meshloom.sched.support.text import line_of
+
 from ..results.exits import Exit, expected
 from .outputs import flush
 
@@ -100,9 +103,25 @@ def _one_error() -> Generator[None]:
         raise typer.Exit(Exit.INTERRUPTED) from None
     except (typer.Exit, typer.Abort, TyperException, BrokenPipeError):  # who reads a pipe may have had enough
         raise
+    except SystemExit as stop:
+        if (foreign := _of_a_file(stop)) is None:
+            raise
+        say_error(foreign)
+        raise typer.Exit(Exit.NOT_RUN) from stop
     except Exception as error:
-        if (pair := expected(error)) is None:
+        if (pair := expected(error)) is None and (foreign := _of_a_file(error)) is not None:
+            say_error(foreign)
+            raise typer.Exit(Exit.NOT_RUN) from error
+        if pair is None:
             say_error(f"this is a bug in Meshloom:\n{''.join(format_exception(error))}".rstrip())
             raise typer.Exit(Exit.TOOL) from error
         say_error(pair[0])
         raise typer.Exit(pair[1]) from error
+
+
+def _of_a_file(error: BaseException) -> str | None:
+    """What is said of an error that the code of a user's file has raised; None for another one."""
+    if (place := line_that_failed(error)) is None:
+        return None
+    path, kind, text = place[0], type(error).__name__, str(error)
+    return f"{path}: its code failed: {kind}{': ' * bool(text)}{text} ({line_of(*place)})"

@@ -101,6 +101,26 @@ def test_requests_are_sent_to_other_processes(name: str) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("body", "status", "says"),
+    [
+        ("return None", 2, r"error: kind of workload .*:KIND returns no request, but a NoneType; it must return Workl"),
+        ("return []", 2, "returns no request, but a list"),
+        ("return [5]", 2, "returns something without name; it must return WorkloadRequests, at least one"),
+        ("return {}[name]", 3, r"error: .*theirs.py: its code failed: KeyError: '.*' .line 13 of theirs.py."),
+        ("raise SystemExit(7)", 3, r"error: .*theirs.py: its code failed: SystemExit: 7 .line 13 of theirs.py."),
+        ("return Path(3)", 3, r"its code failed: TypeError: .* .line 13 of theirs.py."),
+    ],
+)
+def test_a_kind_that_fails_is_one_line(body: str, status: int, says: str, tmp_path: Path) -> None:
+    kind = tmp_path / "theirs.py"
+    kind.write_text(OTHERS.replace('path = Path(name.partition(":KIND:")[2])', body))
+    shown = CliRunner().invoke(app, ["schedule", f"{kind}:KIND:list.txt", "--chip", "tiny"])
+    assert (shown.exit_code, shown.stdout) == (status, "")
+    assert re.search(says, shown.stderr), shown.stderr
+    assert "Traceback" not in shown.stderr
+
+
 def test_a_name_of_several_is_so_everywhere() -> None:
     names = [request.reference for request in table.find("gradient:ncf", load("edge45"))]
     assert len(names) > 1

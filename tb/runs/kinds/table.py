@@ -7,7 +7,7 @@ A kind is registered under the prefix of its names (`gradient` for `gradient:ber
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from meshloom.sched.support.plugins import PluginError, Registry
 from meshloom.sched.workload.layer_chain import is_chain
@@ -90,7 +90,21 @@ def find(name: str, chip: ChipConfig | None = None) -> Sequence[WorkloadRequest]
 
     Raises WorkloadError, with the nearest names, when it means nothing.
     """
-    return KINDS.get(kind_of(name)).find(name, chip)
+    kind = kind_of(name)
+    found = KINDS.get(kind).find(name, chip)
+    return found if kind in KINDS.shipped else _checked(kind, found)
+
+
+def _checked(kind: str, found: object) -> Sequence[WorkloadRequest]:
+    """What a kind that does not ship has returned. Raises WorkloadError if it is no requests."""
+    returned = type(found).__name__
+    several = cast("Sequence[object]", found) if isinstance(found, list | tuple) else ()
+    parts = ("name", "scheduled_as", "check", "plan", "prepare")
+    lacks = [part for one in several for part in parts if not hasattr(one, part)]
+    if not several or lacks:
+        what = f"something without {lacks[0]}" if lacks else f"no request, but a {returned}"
+        raise WorkloadError(f"kind of workload {kind} returns {what}; it must return WorkloadRequests, at least one")
+    return cast("Sequence[WorkloadRequest]", several)
 
 
 def requests(
