@@ -372,7 +372,12 @@ class Schedule(_Frozen):
 
     def save(self, path: str | Path) -> None:
         """Writes JSON. Raises WriteError; an existing file is left then."""
-        write_atomically(Path(path), self.model_dump_json(exclude_none=True) + "\n")
+        write_atomically(Path(path), self.text)
+
+    @property
+    def text(self) -> str:
+        """The JSON of a file."""
+        return self.model_dump_json(exclude_none=True) + "\n"
 
     @classmethod
     def load(cls, path: str | Path) -> Schedule:

@@ -105,7 +105,7 @@ class _Malformed(ValueError):
 
 def _parse(image: bytes, chip: ChipConfig | None) -> tuple[Program, str]:
     if image[:4] != MAGIC[: len(image)] or not image:
-        raise _Malformed("not a Meshloom program image; write one with `save`")
+        raise _Malformed("not a Meshloom program image; `meshloom schedule WORKLOAD --program FILE` writes one")
     if len(image) < _HEAD.size + _CRC.size:
         raise _Malformed(f"truncated: {len(image)} bytes are not even a head; write it again")
     _, version, count, length, digest = _HEAD.unpack_from(image)

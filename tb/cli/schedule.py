@@ -36,7 +36,7 @@ from ..api.request import limited, refuse_other_kind
 from ..results.exits import Exit, expected
 from .errors import resumable, say_error
 from .fields import with_fields
-from .outputs import check_places, put
+from .outputs import STDOUT, check_places, put
 from .quantising import numbers, ranges_of
 from .requests import filled, once
 
@@ -81,7 +81,9 @@ class ScheduleRequest:
     seed: Seed = 0
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="PATH", help="Save the schedule as JSON; for several schedules, a folder."),
+        typer.Option(
+            "--out", metavar="PATH", help="Save the schedule as JSON; - is stdout; for several schedules, a folder."
+        ),
     ] = None
     form: Annotated[
         Literal["schedule", "timeloop", "loops"],
@@ -93,7 +95,9 @@ class ScheduleRequest:
     ] = "schedule"
     program: Annotated[
         Path | None,
-        typer.Option("--program", metavar="PATH", help="Save the program image; for several schedules, a folder."),
+        typer.Option(
+            "--program", metavar="PATH", help="Save the program image; - is stdout; for several schedules, a folder."
+        ),
     ] = None
     loops: Annotated[
         bool,
@@ -132,8 +136,12 @@ def schedule(request: ScheduleRequest) -> None:
 
     if request.form != "schedule" and request.out is None:
         raise typer.BadParameter("is the form of a file; name it with --out", param_hint="--as")
+    if request.out == request.program == STDOUT:
+        raise typer.BadParameter("only one of --out and --program can go to stdout", param_hint="--program")
     jobs = _jobs(request)
-    screen, progressing = console(), console(stderr=True)
+    if len(jobs) > 1 and STDOUT in (request.out, request.program):
+        raise typer.BadParameter(f"{len(jobs)} schedules need a folder; only one can go to stdout", param_hint="--out")
+    screen, progressing = console(stderr=STDOUT in (request.out, request.program)), console(stderr=True)
     for path, suffix in ((request.out, SUFFIXES[request.form]), (request.program, ".bin")):
         check_places(*(path and _place(path, job, suffix, len(jobs)) for job in jobs))
     plans: list[tuple[_Job, PlannedWorkload]] = []
@@ -268,14 +276,11 @@ def _save(job: _Job, plan: PlannedWorkload, request: ScheduleRequest, count: int
         print_operations(plan.schedule, screen)
     if request.out is not None:
         place = _place(request.out, job, SUFFIXES[request.form], count)
-        if request.form == "schedule":
-            plan.schedule.save(place)
-        else:
-            put(place, _text(job, plan, request.form))
+        put(place, plan.schedule.text if request.form == "schedule" else _text(job, plan, request.form))
         screen.print(f"{request.form}: {place}", markup=False, soft_wrap=True)
     if request.program is not None:
         place = _place(request.program, job, ".bin", count)
-        image.save(plan.program, place, metadata_of(plan.schedule))
+        put(place, image.to_bytes(plan.program, metadata_of(plan.schedule)))
         screen.print(f"program: {place}", markup=False, soft_wrap=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from shutil import get_terminal_size
 from typing import Any
 
 from rich import box
@@ -30,13 +31,17 @@ class _Console(Console):
 
 
 def console(stderr: bool = False) -> Console:
-    """A console as wide as the terminal, or as COLUMNS says, or wide enough for the table when nobody says.
+    """A console as wide as the terminal, or as COLUMNS says (0 says nothing), or wide enough for the table when nobody
+    says.
 
     It prints text as it is: names and messages come from users and files, and `[red]` or `:x:` in one means itself.
     """
     result = _Console(stderr=stderr, markup=False, emoji=False, highlight=False)
-    if not result.is_terminal and not os.environ.get("COLUMNS", "").isdigit():
+    columns = os.environ.get("COLUMNS", "")
+    if not result.is_terminal and not columns.strip("0").isdigit():
         result.width = LOG_WIDTH
+    elif columns and not columns.strip("0"):
+        result.width = get_terminal_size().columns
     return result
 
 

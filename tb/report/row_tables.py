@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 
 from rich.console import Console
 from rich.table import Table
 
-from meshloom.hw.spec.config import built_in_chips, load, tile_position
+from meshloom.hw.spec.config import tile_position
 
 from ..results.legend import GROUPS, legend
 from ..results.schema import MEAN_ERROR_PERCENT, Results, Row, Status, Summary
@@ -16,6 +15,7 @@ from .answers import lines
 from .claims import claim_of, print_claims
 from .console import dense, percent
 from .narrow import show
+from .tables import told_apart
 
 #: Of the line of a row, by its status.
 COLOUR = {
@@ -29,16 +29,9 @@ COLOUR = {
 }
 
 
-@cache
-def _built_in(name: str) -> str:
-    """Digest of the built-in chip of that name; empty if there is none."""
-    return load(name).digest if name in built_in_chips() else ""
-
-
 def chip_name(row: Row, rows: Sequence[Row]) -> str:
     """A chip's name; where another chip has the same, a built-in one or that of another row, with its digest."""
-    texts = {other.chip_digest for other in rows if other.chip == row.chip} | {_built_in(row.chip)}
-    return f"{row.chip}@{row.chip_digest[:8]}" if row.chip_digest and len(texts - {""}) > 1 else row.chip
+    return told_apart(row.chip, row.chip_digest, ((other.chip, other.chip_digest) for other in rows))
 
 
 def table(rows: Sequence[Row]) -> Table:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
-from meshloom.hw.spec.config import Arbitration, ChipConfig, tile_position
+from meshloom.hw.spec.config import Arbitration, ChipConfig, built_in_chips, load, tile_position
 from meshloom.hw.spec.isa import OFFSET_BITS, Region, VectorOp
 
 from ..results.clock import clock_figures
@@ -108,11 +109,24 @@ def request_table(requests: Iterable[tuple[str, int | None]]) -> Table:
     return table
 
 
+@cache
+def _built_in(name: str) -> str:
+    """Digest of the built-in chip of that name; empty if there is none."""
+    return load(name).digest if name in built_in_chips() else ""
+
+
+def told_apart(chip: str, digest: str, others: Iterable[tuple[str, str]]) -> str:
+    """A chip's name; where another chip has the same, a built-in one or one of `others`, with its digest."""
+    digests = {other for name, other in others if name == chip} | {_built_in(chip)}
+    return f"{chip}@{digest[:8]}" if digest and len(digests - {"", digest}) > 0 else chip
+
+
 def prediction_table(values: Iterable[tuple[str, int | None, Schedule, ChipConfig]]) -> Table:
     """Predicted cycles and utilisation of schedules, one line for each: of what workload, its multiply-accumulates
     (None: not known), and the chip."""
     plans = list(values)
     timed = any(chip.clock_mhz for *_, chip in plans)
+    chips = [(schedule.chip, schedule.chip_digest) for _, _, schedule, _ in plans]
     columns = ("moves", "GEMMs", "model cycles", *(("ms", "TOPS") if timed else ()), "PE util.")
     table = _table(("workload", "chip", "scheduler"), columns)
     for name, macs, schedule, chip in plans:
@@ -121,7 +135,7 @@ def prediction_table(values: Iterable[tuple[str, int | None, Schedule, ChipConfi
         useful = 100 * macs / (cycles * processing_elements(chip)) if cycles and macs is not None else None
         table.add_row(
             name,
-            schedule.chip,
+            told_apart(schedule.chip, schedule.chip_digest, chips),
             schedule.scheduler,
             f"{len(schedule.operations) - gemms:,}",
             f"{gemms:,}",

@@ -233,6 +233,7 @@ def test_a_chip_with_another_value_in_a_field(tmp_path: Path, monkeypatch: pytes
     assert scheduled.exit_code == 0, scheduled.stderr
     saved = Schedule.load(Path("slow.json"))
     assert saved.chip_digest != load("tiny").digest
+    assert f"tiny@{saved.chip_digest[:8]}" in scheduled.stdout, "it is told from the built-in chip"
     refused = invoke("run", "slow.json")
     assert refused.exit_code == 2
     assert "not (or no longer) a built-in one; name it with --chip (and --set)" in refused.stderr
@@ -250,6 +251,19 @@ def test_a_chip_with_another_value_in_a_field(tmp_path: Path, monkeypatch: pytes
         refused = invoke(command, "gemm:8x8x8", "--chip", "tiny", "--set", "dram.delay=3")
         assert refused.exit_code == 2
         assert "dram.delay: there is no such field" in refused.stderr
+
+
+def test_a_schedule_or_a_program_goes_to_stdout(folder: Path) -> None:
+    tiny = ("--chip", "tiny")
+    shown = invoke("schedule", "gemm:8x8x8", *tiny, "--out", "-")
+    assert Schedule.model_validate_json(shown.stdout).workload == "gemm:8x8x8"
+    assert "model cycles" in shown.stderr
+    assert not list(folder.glob("-*"))
+    image.from_bytes(invoke("schedule", "gemm:8x8x8", *tiny, "--program", "-").stdout_bytes, load("tiny"))
+    both = invoke("schedule", "gemm:8x8x8", *tiny, "--program", "-", "--out", "-")
+    assert "only one of --out and --program can go" in both.stderr
+    several = invoke("schedule", "resnet8/*", *tiny, "--out", "-")
+    assert "10 schedules need a folder; only one can go" in several.stderr
 
 
 @pytest.mark.slow

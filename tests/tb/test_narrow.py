@@ -79,6 +79,10 @@ def test_columns_say_how_wide(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert console().width == LOG_WIDTH
     monkeypatch.setenv("COLUMNS", "100")
     assert console().width == 100
+    monkeypatch.setenv("COLUMNS", "0")
+    assert console().width == LOG_WIDTH, "nobody has a screen of no columns"
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert console().width >= 80, "a terminal's own width"
 
 
 def test_a_table_of_very_many_rows_is_text_with_all_of_its_cells() -> None:

@@ -114,7 +114,7 @@ def test_messages(tmp_path: Path) -> None:
         assert "\n" not in text
         return text
 
-    assert "not a Meshloom program image" in message(b"")
+    assert "not a Meshloom program image; `meshloom schedule WORKLOAD --program FILE` writes one" in message(b"")
     assert "not a Meshloom program image" in message(b"\x7fELF" + IMAGE[4:])
     assert "truncated" in message(IMAGE[:20])
     assert "truncated" in message(IMAGE[:-1])
