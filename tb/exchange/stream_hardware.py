@@ -1,7 +1,7 @@
 """A chip from Stream's hardware file (stream-dse 2.1): cores as ZigZag describes them, and DRAM.
 
-A core is written out in the file, or named as another file beside it. All cores of a chip here are alike: those of
-which there are most are built.
+A core is written out in the file, or named as another file beside it or in the folder `cores` there. All cores of a
+chip here are alike: those of which there are most are built.
 """
 
 from __future__ import annotations
@@ -72,6 +72,8 @@ def _core(value: object, path: Path, number: int) -> ToolAccelerator:
         return validated(ToolAccelerator, value, path, f"{_WHAT}; core {number}: {_CORE}")
     folder = path.resolve().parent
     place = (folder / value).resolve()
+    if "/" not in value and (folder / "cores" / value).is_file():  # Stream looks there first
+        place = folder / "cores" / value
     if not place.is_relative_to(folder):
         raise ImportFileError(f"{path}: cores.{number}: {value} lies outside of the folder of this file; move it there")
     return validated(ToolAccelerator, read_yaml(place, _CORE), place, _CORE)

@@ -248,6 +248,10 @@ def test_a_chip_of_stream_may_have_its_cores_in_other_files(tmp_path: Path) -> N
     (tmp_path / "dram.yaml").write_text(LIKE_TPU)
     result = imported("stream", text, tmp_path)
     assert (result.chip.name, len(result.chip.cores), result.chip.dram.bytes_per_cycle) == ("two", 2, 8)
+    (tmp_path / "cores").mkdir()
+    (tmp_path / "core.yaml").rename(tmp_path / "cores" / "core.yaml")
+    assert imported("stream", text, tmp_path).chip == result.chip, "in the folder where Stream looks first"
+    (tmp_path / "cores" / "core.yaml").rename(tmp_path / "core.yaml")
     with pytest.raises(
         ImportFileError, match=r"cores.0: ../core.yaml lies outside of the folder of this file; move it"
     ):
