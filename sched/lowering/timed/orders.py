@@ -288,11 +288,13 @@ class _Sender:
             self.now += one.hops + codes[0].fields["count"] + ROUTE_CYCLES
         elif len(codes) > 1:
             self.now += ORDER_CYCLES
+        if self.fetched is not None:  # code that is requested behind its ORDER goes before its packet
+            self.now += self.fetched.take(range(position + 1 - len(codes), position), self.now)
         self._fired[tile, unit].append(one.fire)
         assert chip.dtt is not None
         ready = self.now + (REQUEST_CYCLES if unit is Unit.MOVER else PUSH_CYCLES) + hops(chip.dtt, tile)
         if self.fetched is not None:
-            self.now += self.fetched.take(range(position + 1 - len(codes), position + 1), self.now)
+            self.now += self.fetched.take(range(position, position + 1), self.now)
         if ready > one.fire:
             if one.operation >= 0:  # code is sent when possible, and the operations that need it fire later
                 self._floors[one.operation] = ready

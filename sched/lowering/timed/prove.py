@@ -366,9 +366,11 @@ def _packets(seen: list[_Seen], program: Program, chip: ChipConfig, begins: int)
         if len(waiting) >= chip.mover_queue:
             now = max(now, waiting[-chip.mover_queue] + PACE_CYCLES + 1)
         waiting.append(one.fire)
+        if fetched is not None:  # code that is requested behind its ORDER goes before its packet
+            now += fetched.take(range(last + 1, one.position), now)
         sent = now
         if fetched is not None:
-            now += fetched.take(range(last + 1, one.position + 1), now)
+            now += fetched.take(range(one.position, one.position + 1), now)
             last = one.position
         lead = (REQUEST_CYCLES if one.unit is Unit.MOVER else PUSH_CYCLES) + hops(chip.dtt, one.tile)
         if sent + lead > one.fire:

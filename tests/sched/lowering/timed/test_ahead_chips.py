@@ -170,6 +170,19 @@ def test_nothing_is_off_where_the_controller_fetches_its_code(seed: int, latency
     assert play(result.program, chip).cycles >= result.orders.cycles
 
 
+def test_code_that_is_requested_behind_an_order_delays_its_packet() -> None:
+    """The ORDER of a GEMM ends a half ring: the request for the next half goes before the GEMM's packet."""
+    chip = chip_of(
+        ["dram dtt spm", "core core dram", "core host core"], 8, 1, controller_instructions=16, mover_queue=2,
+        controller_channel=True, rows=7, cols=3, noc={"data_vcs": 2, "data_depth": 3, "route_hops": 6},
+        core={"a_words": 512, "b_words": 700, "acc_words": 200, "out_words": 150, "vec_words": 150},
+    )  # fmt: skip
+    result = compiled("gemm:12x6x20", chip)
+    prove(result.program, result.schedule, chip, result.table.begins)
+    assert off(result, chip) == {}
+    assert play(result.program, chip).cycles >= result.orders.cycles
+
+
 def test_no_data_in_the_channel_of_the_code() -> None:
     chip = chip_of(WITH_CODE_CHANNEL[0], 4, 20, controller_channel=True)
     (move,) = loads(chip, 1)
