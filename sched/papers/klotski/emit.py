@@ -215,8 +215,9 @@ class Emitter:
         residency = self._take(core, place, words, uses, position)
         if residency is None:
             op = self.graph.ops[self.order[position]]
+            memory = "A" if place is Place.MAIN else place.name
             raise DoesNotFit(
-                f"layer {self.homes.result(op)}: {place.name} of a {self.chip.name} core has no room for {what} of "
+                f"layer {self.homes.result(op)}: {memory} of a {self.chip.name} core has no room for {what} of "
                 f"{words} words beside what else the micro-op needs; cut the layer smaller"
             )
         return residency

@@ -34,7 +34,11 @@ def schedule_layer(
     )  # fmt: skip
     w, bias = np.zeros(shape.w_shape, np.int8), np.zeros(shape.out_channels, np.int32)
     layer = Layer("conv", "y", ("x",), window, shape.relu, shape.clamp, scale, w, bias)
-    result = make(Graph(shape.name, (Value("x", shape.in_channels, shape.in_h, shape.in_w),), (layer,), ("y",)), chip)
+    graph = Graph(shape.name, (Value("x", shape.in_channels, shape.in_h, shape.in_w),), (layer,), ("y",))
+    try:
+        result = make(graph, chip)
+    except DoesNotFit as error:
+        raise DoesNotFit(str(error).replace("layer y: ", f"layer {shape.name}: ", 1)) from error
     pieces = {_NAMES[tensor.name]: tensor.pieces for tensor in result.schedule.tensors}
     packed = any(packed for _, packed in result.copies.values())
     return result.schedule.model_copy(update={"tensors": tensors_of(shape, chip, packed, pieces)})

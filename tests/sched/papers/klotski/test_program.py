@@ -266,3 +266,13 @@ def test_schedulers_of_layers(name: str) -> None:
     check(lower(result, chip), chip, result)
     with pytest.raises(DoesNotFit, match="micro-ops are those of one image, not of 2; give it batch 1"):
         make(replace(shape, batch=2), chip, 300)
+    core = chip.core.model_copy(update={"a_words": 2})
+    with pytest.raises(DoesNotFit, match=r"layer conv:9x8x20-30,k3,s2,p1,relu: no part of it fits a core"):
+        make(shape, chip.model_copy(update={"core": core}), 300)
+
+
+def test_an_operand_without_room_names_the_layer_and_the_memory() -> None:
+    tiny = load("tiny")
+    core = tiny.core.model_copy(update={"a_words": 6, "b_words": 100, "acc_words": 8, "out_words": 8, "vec_words": 16})
+    with pytest.raises(DoesNotFit, match="layer gemm:9x17x40: A of a tiny core has no room for an operand of 3 words"):
+        find("zigzag")(shapes.parse("gemm:9x17x40"), tiny.model_copy(update={"core": core}), 300)
