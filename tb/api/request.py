@@ -160,10 +160,13 @@ class RunRequest:
     def options(self, recorder: Recorder, folder: Path | None, on_event: Callable[[Event], None]) -> RunOptions:
         """How workloads are run. `folder`: of tracebacks, and of artefacts if they are wanted for good. Raises
         SettingError, and EnergyError for a table of energies that is wrong."""
+        from meshloom.sched.store import cache
+
         from ..results.energy import load
         from ..results.shelf import Shelf, cached
         from ..runs.options import RunOptions
 
+        cache.setting(*cache.MEGABYTES)  # a wrong one is told before anything runs
         if self.artefacts is None:
             shelf = cached(recorder.run, on_event)
         else:

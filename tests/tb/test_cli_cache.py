@@ -165,6 +165,9 @@ def test_a_limit_that_is_no_number_is_bad_input(root: Path, monkeypatch: pytest.
     shown = invoke()
     assert shown.exit_code == Exit.BAD_INPUT
     assert "MESHLOOM_CACHE_MB = 'lots' must be a whole number" in shown.stderr
+    run = CliRunner().invoke(app, ["run", "gemm:8x8x8", "--chip", "tiny"])
+    assert (run.exit_code, run.stdout) == (Exit.BAD_INPUT, ""), "nothing has been run"
+    assert "MESHLOOM_CACHE_MB = 'lots' must be a whole number" in run.stderr
 
 
 def test_what_cannot_be_removed_is_named_and_the_rest_goes(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
