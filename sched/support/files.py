@@ -14,6 +14,7 @@ import stat
 import sys
 import tempfile
 from pathlib import Path
+from secrets import token_hex
 
 #: There is no room, or no more than a limit allows.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -83,13 +84,16 @@ def _write(path: Path, data: bytes) -> None:
         return
     target = Path(os.path.realpath(path))  # of a link, what it leads to
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:_NAMED]}.")
+    name = target.parent / f".{target.name[:_NAMED]}.{token_hex(8)}"
+    # a new file has the rights that the user's umask leaves it; one that is replaced keeps its own
+    handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if there is None else 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(handle)  # some file systems say only now that there is no room
-            os.fchmod(handle, 0o644 if there is None else stat.S_IMODE(there.st_mode))
+            if there is not None:
+                os.fchmod(handle, stat.S_IMODE(there.st_mode))
         os.replace(name, target)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):

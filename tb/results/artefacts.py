@@ -10,10 +10,10 @@ import errno
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ConfigDict, ValidationError
@@ -136,13 +136,13 @@ def save(
     import pyarrow.parquet
 
     parent.mkdir(parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(prefix=f".{folder_name(row.workload)}.", dir=parent))
+    part = parent / f".{folder_name(row.workload)}.{token_hex(8)}"
+    part.mkdir()
     try:
         for name, columns in tables.items():
             pyarrow.parquet.write_table(_table(name, columns), part / f"{name}.parquet", compression="zstd")
         (part / SCHEDULE).write_text(schedule.model_dump_json(exclude_none=True) + "\n", encoding="utf-8")
         (part / PROGRAM).write_bytes(code)
-        part.chmod(0o755)
         for number in range(1, 1_000_000):
             place = parent / (folder_name(row.workload) + (f"-{number}" if number > 1 else ""))
             named = row.model_copy(update={"artefacts": os.path.relpath(place)})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -331,6 +332,22 @@ def test_rows_are_kept_while_the_run_goes_on(tmp_path: Path) -> None:
 
 def test_runs_have_names_of_their_own(tmp_path: Path) -> None:
     assert len({Recorder("a", VERILATOR.tools(), tmp_path).run for _ in range(3)}) == 3
+
+
+@pytest.mark.parametrize("mask", [0o077, 0o002, 0o022])
+def test_a_new_file_has_the_rights_that_the_umask_leaves(mask: int, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.touch()
+    kept.chmod(0o640)
+    before = os.umask(mask)
+    try:
+        write_atomically(tmp_path / "new", "text")
+        write_atomically(kept, "text")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o666 & ~mask
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o640, "one that was there keeps its own"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "new"]
 
 
 def test_atomic_write_leaves_the_old_file_when_it_fails(tmp_path: Path) -> None:
