@@ -13,6 +13,7 @@ import sys
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from runpy import run_module
 from typing import Any
 
 import pytest
@@ -61,6 +62,13 @@ def test_help_has_a_short_name(command: tuple[str, ...]) -> None:
 def test_version() -> None:
     shown = invoke("--version")
     assert (shown.exit_code, shown.output) == (0, f"meshloom {version('meshloom')}\n")
+
+
+def test_the_package_is_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["python", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        run_module("meshloom", run_name="__main__")
+    assert (ended.value.code, capsys.readouterr().out) == (0, invoke("--version").stdout)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,0 +1,1 @@
+../../meshloom/__main__.py
