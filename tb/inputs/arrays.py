@@ -97,7 +97,12 @@ def read_samples(path: Path, inputs: Sequence[Declared], unused: Sequence[str] =
     an axis in front or instead of the batch. They have the input's type, or another one that holds the same numbers.
     Arrays of `unused` names are left alone. Raises InputError.
     """
-    samples = {each.name: _samples(path, array, each) for each, array in _by_input(path, inputs, unused)}
+    return in_step(path, {each.name: _samples(path, array, each) for each, array in _by_input(path, inputs, unused)})
+
+
+def in_step(path: Path, samples: Mapping[str, Sequence[NDArray[Any]]]) -> list[dict[str, NDArray[Any]]]:
+    """The arrays of each sample of a file, of those by input. Raises InputError where inputs have other numbers of
+    samples."""
     counts = {name: len(some) for name, some in samples.items()}
     if len(set(counts.values())) > 1:
         each = ", ".join(f"{count} of {name}" for name, count in counts.items())

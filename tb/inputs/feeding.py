@@ -42,12 +42,12 @@ def fed_bytes(source: NetworkSource, file: OnnxFile, graph: Graph) -> list[Feed]
 
 
 def fed_numbers(source: NetworkSource, file: OnnxFile, quantisation: Quantised, start: Start) -> list[Feed]:
-    """Feeds of a network whose model begins on the host: one for each file; without files one of an example. Raises
+    """Feeds of a network whose model begins on the host: one for each sample; without files one of an example. Raises
     InputError."""
     from meshloom.sched.workload.onnx.original import Original
     from meshloom.sched.workload.onnx.start import examples
 
-    from .numbers import read_numbers
+    from .numbers import numbers_in
     from .pictures import quantise_input
 
     original = Original(
@@ -55,10 +55,14 @@ def fed_numbers(source: NetworkSource, file: OnnxFile, quantisation: Quantised, 
     )
     values = {value.name: value for value in quantisation.graph.inputs}
     feeds: list[Feed] = []
-    files = source.inputs or source.calibration[:1]
-    cases = [(path.name, read_numbers(path, start.inputs, start.real, file.unused)) for path in files] or [
-        ("an example", examples(file.model))
-    ]
+    cases: list[tuple[str, Mapping[str, NDArray[Any]]]] = []
+    for path in source.inputs:
+        some = numbers_in(path, file.inputs, start.real, file.unused)
+        cases += [(path.name if len(some) == 1 else f"{path.name}[{index}]", each) for index, each in enumerate(some)]
+    if not cases and source.calibration:
+        first = source.calibration[0]
+        cases = [(first.name, numbers_in(first, file.inputs, start.real, file.unused)[0])]
+    cases = cases or [("an example", examples(file.model))]
     for title, numbers in cases:
         begun = start.run(numbers)
         real = {name: quantisation.sources[name].value(array) for name, array in begun.items()}

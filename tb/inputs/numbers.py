@@ -9,11 +9,36 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import load_archive, load_array
+from .arrays import Declared, in_step, load_archive, load_array
 from .pictures import InputError
 
 #: Names of inputs that say which numbers count, and are 1 where nobody gives them.
 _MASKS = ("mask",)
+
+
+def numbers_in(
+    path: Path, inputs: Sequence[Declared], real: Container[str] = (), unused: Container[str] = ()
+) -> list[dict[str, NDArray[Any]]]:
+    """As `read_numbers`, for each sample in the file: where an input has a batch of 1, its array may hold several along
+    that axis. Raises InputError, too, for arrays of other shapes than the model's."""
+    arrays = read_numbers(path, [each.name for each in inputs], real, unused)
+    return in_step(path, {each.name: _samples(path, arrays[each.name], each, each.name in real) for each in inputs})
+
+
+def _samples(path: Path, array: NDArray[Any], declared: Declared, real: bool) -> list[NDArray[Any]]:
+    sizes = declared.shape
+    if len(sizes) == 1 and array.ndim == 2 and len(array) == 1:  # `read_numbers` gives it a batch
+        array = array[0]
+    shapes = (sizes, (1, *sizes), *((sizes[1:],) if real and sizes[:1] == (1,) else ()))
+    if any(_are(array.shape, each) for each in shapes):
+        return [array]
+    if sizes[:1] == (1,) and _are(array.shape[1:], sizes[1:]):
+        return np.split(array, len(array))
+    raise InputError(f"{path}: holds {array.dtype}{list(array.shape)}; {declared}")
+
+
+def _are(shape: Sequence[int], sizes: Sequence[int]) -> bool:
+    return len(shape) == len(sizes) and all(size in (0, its) for its, size in zip(shape, sizes, strict=True))
 
 
 def read_numbers(

@@ -172,6 +172,7 @@ def described(
     model = file.model
     operators = len(model.graph.node)
     first: tuple[str, ...] = ()
+    start: Start | None = None
     graph, kind = as_it_is(model, str(path), by_channel), "float"
     if graph is None:
         model, pins, own = in_real_numbers(model, str(path))
@@ -184,7 +185,10 @@ def described(
         sizes = {name: list(source.shape) for name, source in net.inputs.items()}
         layers, notes = list[UnitUser](net.layers), (*first, *net.notes)
         maps = {layer.output: net.sizes[layer.output][1:] for layer in net.layers if layer.by is not None}
-        files = "text: .npz or .npy files of numbers" if first else _data_for(net)
+        files = _data_for(net)
+        if start is not None:
+            named = f".npz files with arrays {', '.join(start.inputs)}"
+            files = named if start.real else "text: .npz or .npy files of numbers"
         what = f"{kind}; it is quantised with {files} (--input or --calibrate)"
     else:
         sizes = {value.name: list(value.shape) for value in graph.inputs}
@@ -222,7 +226,7 @@ def _quantised(source: NetworkSource, file: OnnxFile, on_step: OnStep) -> Quanti
     from meshloom.sched.workload.onnx.quantise import quantise_with_report
     from meshloom.sched.workload.onnx.start import examples, looks_up, real_inputs
 
-    from .numbers import read_numbers
+    from .numbers import numbers_in
 
     model, files = file.model, source.calibration or source.inputs
     name = Path(source.name).stem
@@ -233,8 +237,8 @@ def _quantised(source: NetworkSource, file: OnnxFile, on_step: OnStep) -> Quanti
 
     how["progress"] = on_way
     if looks_up(in_real_numbers(model, source.name)[0]):
-        names = [value.name for value in model.graph.input]
-        numbers = [read_numbers(path, names, real_inputs(model), file.unused) for path in files]
+        real = real_inputs(model)
+        numbers = [each for path in files for each in numbers_in(path, file.inputs, real, file.unused)]
         return quantise_with_report(model, numbers or [examples(model)], name=name, **how)
     samples = file.samples(files)
     shown = [sample.pixels for sample in samples if sample.pixels is not None]

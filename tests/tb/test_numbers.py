@@ -8,7 +8,8 @@ import numpy as np
 import onnx
 import pytest
 
-from meshloom.tb.inputs.numbers import read_numbers
+from meshloom.tb.inputs.arrays import Declared, declared
+from meshloom.tb.inputs.numbers import numbers_in, read_numbers
 from meshloom.tb.inputs.pictures import InputError, inputs_in
 from meshloom.tb.inputs.sources import NetworkSource, described, ready
 
@@ -40,6 +41,36 @@ def test_what_would_run_of_a_model_of_text(tmp_path: Path) -> None:
     first, note = described(model, {"sequence": 6})
     assert "input rows [1, 6, 8]; float; it is quantised with text" in first
     assert note.endswith("term must be the same for all inputs.")
+
+
+def test_a_file_of_several_samples_of_numbers(tmp_path: Path) -> None:
+    model = text(features=4)
+    for value in model.graph.input:
+        for dim, size in zip(value.type.tensor_type.shape.dim, (1, 6), strict=True):
+            dim.dim_value = size
+    onnx.save(model, tmp_path / "text.onnx")
+    ids, ones = np.arange(18).reshape(3, 6), np.ones((3, 6), np.int64)
+    np.savez(tmp_path / "three.npz", ids=ids, mask=ones)
+    _, feeds = ready(NetworkSource(str(tmp_path / "text.onnx"), (tmp_path / "three.npz",)))
+    assert [feed.name for feed in feeds] == ["three.npz[0]", "three.npz[1]", "three.npz[2]"]
+    _, feeds = ready(NetworkSource(str(tmp_path / "text.onnx"), calibration=(tmp_path / "three.npz",)))
+    assert [feed.name for feed in feeds] == ["three.npz"]
+    declareds = declared(model, "text")
+    np.savez(tmp_path / "wide.npz", ids=ids[:1, :5], mask=ones[:1])
+    np.savez(tmp_path / "few.npz", ids=ids, mask=ones[:2])
+    for name, message in (
+        ("wide.npz", r"holds int64\[1, 5\]; input ids of network text is int64 \[1, 6\]"),
+        ("few.npz", "holds other numbers of samples: 3 of ids, 2 of mask"),
+    ):
+        with pytest.raises(InputError, match=message):
+            numbers_in(tmp_path / name, declareds)
+
+
+def test_a_number_and_real_ones_without_their_batch(tmp_path: Path) -> None:
+    inputs = (Declared("t", np.dtype(np.int64), (1,), "n"), Declared("x", np.dtype(np.float32), (1, 4, 2), "n"))
+    for name, count, real in (("one", 1, np.zeros((4, 2))), ("two", 2, np.zeros((2, 4, 2)))):
+        np.savez(tmp_path / f"{name}.npz", t=np.arange(count), x=real)
+        assert len(numbers_in(tmp_path / f"{name}.npz", inputs, {"x"})) == count
 
 
 def test_numbers_by_input_and_alone(tmp_path: Path) -> None:

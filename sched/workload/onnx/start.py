@@ -2,10 +2,11 @@
 
 A model of text takes whole numbers: of words, of places, and a mask that says which of them count. What is computed of
 these before the first layer that the chip is for (the sum of rows of tables, as a rule) is a model of its own, which
-ONNX Runtime runs; the chip's network begins with its results. What depends on no number that is looked up, such as the
-term that a mask adds to scores, must be the same for all inputs, and is a constant of the network. Inputs in real
-numbers, such as keys and values of earlier tokens, are inputs of the network as they are, unless all that they do is
-shift scores. A model that looks nothing up begins on the host, too, if it has masks beside real numbers.
+ONNX Runtime runs; the chip's network begins with its results. So it does with whole numbers that a layer weighs: the
+waves of a time step, an age. What else depends on no number that is looked up, such as the term that a mask adds to
+scores, must be the same for all inputs, and is a constant of the network. Inputs in real numbers, such as keys and
+values of earlier tokens, are inputs of the network as they are, unless all that they do is shift scores. A model that
+looks nothing up begins on the host, too, if it has masks beside real numbers.
 """
 
 from __future__ import annotations
@@ -37,8 +38,13 @@ _TABLES = {"Cast", "Constant", "DequantizeLinear", "Identity", "Reshape", "Trans
 _SHIFTS = {"Cast", "Expand", "Identity", "Mul", "Reshape", "Slice", "Squeeze", "Sub", "Transpose", "Unsqueeze"}
 #: Operators whose results depend on the sizes of their operands alone.
 _SIZES = {"Shape", "Size"}
+#: Operators that weigh their first operand where all others are constants, and those that pass on what is weighed.
+_WEIGH = {"Conv", "GRU", "Gemm", "LSTM", "MatMul", "RNN"}
+_PASS = {"Cast", "Concat", "Expand", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
 #: Operators that leave whole numbers what they are.
 _KEEP = {"Cast", "Expand", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
+#: Operators that make numbers of rows of an input's: columns, with an offset. Not those that count.
+_NUMBER = {"Add", "Clip", "Concat", "Gather", "Max", "Min", "Mod", "Mul", "Split", "Sub", *_KEEP}
 _NAMED = 4
 #: From this version of the format on constants need not be inputs.
 _CONSTANTS_ALONE = 4
@@ -63,7 +69,11 @@ class Start:
         while turned := self._batches(model, cut, data):
             cut = _Cut(model, cut.left | turned, alike)
         self.inputs, self.real, self.nodes, self._tables = cut.inputs, cut.real, cut.nodes, cut.tables
-        self.sources = tuple(tensor for tensor in cut.border if cut.depends[tensor] & cut.numbers)
+        self.sources = tuple(
+            tensor
+            for tensor in cut.border
+            if cut.depends[tensor] & cut.numbers or tensor in cut.looked_up or tensor in cut.weighed
+        )
         inner = {output for node in cut.nodes for output in node.output if node.op_type != "Constant"}
         nodes = [node for node in model.graph.node if not inner.intersection(node.output)]
         read = {tensor for node in nodes for tensor in reads(node)}
@@ -144,13 +154,16 @@ class Start:
         """Which nodes they are, in a sentence for people; empty if there are none."""
         if not self.nodes and not self.fixed:
             return ""
-        named = [f"{operator_name(node)} {node.output[0]}" for node in self._tables[:_NAMED]]
-        more = len([node for node in self.nodes if node.op_type not in {"Constant", *_SIZES, *_KEEP}]) - len(named)
+        work = [node for node in self.nodes if node.op_type not in {"Constant", *_SIZES, *_KEEP}]
+        first = self._tables or (work if self.sources else [])
+        named = [f"{operator_name(node)} {node.output[0]}" for node in first[:_NAMED]]
+        more = len(work) - len(named)
         fixed = [tensor for tensor, array in self.fixed.items() if array.dtype.kind == "f" or not self._tables]
         constant = f"; {', '.join(fixed[:_NAMED])} must be the same for all inputs" if fixed else ""
         if not named:
-            return f"Masks are made ready on the host{constant}."
-        return f"{', '.join(named)}{f' and {more} more' if more else ''} at the beginning run on the host{constant}."
+            return "" if self.sources and not constant else f"Masks are made ready on the host{constant}."
+        verb = "runs" if len(work) == 1 else "run"
+        return f"{', '.join(named)}{f' and {more} more' if more else ''} at the beginning {verb} on the host{constant}."
 
 
 def _beginning(model: ModelProto, cut: _Cut) -> ModelProto:
@@ -167,9 +180,10 @@ def _beginning(model: ModelProto, cut: _Cut) -> ModelProto:
 
 
 def looks_up(model: ModelProto) -> bool:
-    """Whether a model begins on the host: with numbers that it looks up in tables, or with masks beside real ones."""
+    """Whether a model begins on the host: with numbers that it looks up in tables or weighs, or with masks beside real
+    ones."""
     cut = _Cut(model)
-    return bool(cut.numbers or (cut.real - cut.masks and (cut.masks or cut.wide)))
+    return bool(cut.numbers or cut.looked_up or cut.weighed or (cut.real - cut.masks and (cut.masks or cut.wide)))
 
 
 def real_inputs(model: ModelProto) -> frozenset[str]:
@@ -204,7 +218,9 @@ def examples(model: ModelProto) -> dict[str, NDArray[Any]]:
 class _Cut:
     """Which nodes run on the host before the chip's. `numbers`: inputs that are looked up in tables (by `tables`);
     `real`: inputs in real numbers; `masks`: those of them that shift scores; `wide`: inputs in whole numbers that are
-    no bytes; `border`: tensors that nodes behind read; `depends`: for each tensor, on the values of which inputs.
+    no bytes; `border`: tensors that nodes behind read; `depends`: for each tensor, on the values of which inputs;
+    `looked_up`: what depends on rows of tables whose numbers are computed (of a column of an input, with an offset);
+    `weighed`: what of the border depends on `wide` inputs and has weights in a layer.
     `left`: results of nodes that do not, although they could; `alike`: inputs that may be masks, if not all."""
 
     def __init__(self, model: ModelProto, left: set[str] | None = None, alike: set[str] | None = None) -> None:
@@ -224,8 +240,10 @@ class _Cut:
         tables = {item.name for item in model.graph.initializer if item.data_type in types_of_tables}
         self.depends: dict[str, frozenset[str]] = {name: frozenset((name,)) for name in self.inputs}
         shaped: dict[str, str] = {name: name for name in whole}  # tensors that are an input's numbers in another shape
+        numbered = whole | constants  # what rows of tables may have as numbers
         host = constants | whole | self.masks
         self.numbers: set[str] = set()
+        self.looked_up: set[str] = set()
         self.nodes: list[NodeProto] = []
         self.tables: list[NodeProto] = []
         border: dict[str, None] = {}
@@ -238,19 +256,46 @@ class _Cut:
             if node.op_type == "Gather" and read[0] in tables and read[1] in shaped:
                 self.numbers.add(shaped[read[1]])
                 self.tables.append(node)
+            elif node.op_type == "Gather" and read[0] in tables and read[1] in numbered and self.depends.get(read[1]):
+                self.looked_up.update(node.output)
+                self.tables.append(node)
             if node.op_type in _TABLES and constants.union(tables).issuperset(read):
                 tables.update(node.output)
             if node.op_type in _KEEP and read[0] in shaped:
                 shaped |= dict.fromkeys(node.output, shaped[read[0]])
+            if not read or (node.op_type in _NUMBER and numbered.issuperset(read)):
+                numbered.update(node.output)
             begins = node.op_type in _ON_CHIP or not self.left.isdisjoint(node.output)
             here = host | self.real if sizes else host
             if here.issuperset(read) and not begins and (read or node.op_type == "Constant"):
                 self.nodes.append(node)
                 host.update(node.output)
+                if not self.looked_up.isdisjoint(read):
+                    self.looked_up.update(node.output)
                 continue
             border |= dict.fromkeys(name for name in read if name in host and name not in constants)
         constant = {name for node in self.nodes if node.op_type == "Constant" for name in node.output}
         self.border = tuple(name for name in border if name not in constant)
+        self.weighed = self._weighed(model)
+
+    def _weighed(self, model: ModelProto) -> frozenset[str]:
+        readers: dict[str, list[NodeProto]] = {}
+        for node in model.graph.node:
+            for name in reads(node):
+                readers.setdefault(name, []).append(node)
+
+        def weighed(first: str) -> bool:
+            names = [first]
+            for name in names:
+                for node in readers.get(name, ()):
+                    others = {other for other in reads(node) if other != name}
+                    if node.op_type in _WEIGH and not any(self.depends.get(other) for other in others):
+                        return True
+                    if node.op_type in _PASS and node.output[0] not in names:
+                        names.append(node.output[0])
+            return False
+
+        return frozenset(name for name in self.border if self.depends[name] & self.wide and weighed(name))
 
 
 def _masks(model: ModelProto, real: Collection[str]) -> frozenset[str]:

@@ -260,6 +260,54 @@ def test_masks_are_constants() -> None:
         quantise_with_report(text(), [*sentences(2), masked])
 
 
+def with_inputs(model: onnx.ModelProto, **types: tuple[int, tuple[int, ...]]) -> onnx.ModelProto:
+    del model.graph.input[:]
+    model.graph.input.extend(helper.make_tensor_value_info(name, *each) for name, each in types.items())
+    return model
+
+
+def test_whole_numbers_that_are_weighed_are_inputs() -> None:
+    """The waves of a time step: they differ from input to input."""
+    m = FloatModel((1, 6), opset=17)
+    angle = m.node("Mul", [m.node("Cast", "t", "real", to=TensorProto.FLOAT), m.normal(1, 4, scale=1)], "angle")
+    waves = m.node("Concat", [m.node("Sin", angle, "sine"), m.node("Cos", angle, "cosine")], "waves", axis=1)
+    y = m.node("Add", [linear(m, waves, 8, 5, "a"), linear(m, "x", 6, 5, "b")], "y")
+    model = with_inputs(m.build(y), x=(TensorProto.FLOAT, (1, 6)), t=(TensorProto.INT64, (1,)))
+    data = [{"x": m.random.normal(0, 1, (1, 6)), "t": np.array([step])} for step in (3, 700)]
+    report = quantise_with_report(model, data)
+    assert report.start is not None
+    assert (report.start.sources, report.start.passed) == (("waves",), ("x",))
+    assert report.start.note == "Mul angle, Sin sine, Cos cosine, Concat waves at the beginning run on the host."
+    assert report.snr_db > 25
+
+
+def test_one_whole_number_that_is_weighed_alone() -> None:
+    m = FloatModel((1, 3), opset=17)
+    y = linear(m, m.node("Cast", "ages", "real", to=TensorProto.FLOAT), 3, 5, "y")
+    model = with_inputs(m.build(y), ages=(TensorProto.INT32, (1, 3)))
+    report = quantise_with_report(model, [{"ages": np.array([[20, 4, 60]])}, {"ages": np.array([[2, 40, 6]])}])
+    assert report.start is not None
+    assert (report.start.sources, report.start.note) == (("real",), "")
+
+
+def test_columns_of_numbers_are_looked_up() -> None:
+    """A recommender's fields: each column of an input has rows of its own in the table, behind an offset."""
+    m = FloatModel((1, 2), opset=17)
+    table = m.normal(30, 4, scale=1)
+    rows: list[str] = []
+    for column in range(2):
+        number = m.node("Gather", ["ids", m.integers(column)], f"n{column}", axis=1)
+        number = m.node("Add", [number, m.integers(10 * column)], f"o{column}")
+        rows.append(m.node("Squeeze", [m.node("Gather", [table, number], f"e{column}"), m.integers(1)], f"r{column}"))
+    model = with_inputs(m.build(linear(m, m.node("Concat", rows, "c", axis=1), 8, 3, "y")),
+                        ids=(TensorProto.INT64, (1, 2)))  # fmt: skip
+    assert looks_up(model)
+    report = quantise_with_report(model, [{"ids": np.array([[1, 5]])}, {"ids": np.array([[7, 2]])}])
+    assert report.start is not None
+    assert report.start.sources == ("c",)
+    assert report.start.note == "Gather e0, Gather e1 and 5 more at the beginning run on the host."
+
+
 def test_models_that_look_up_nothing_begin_on_the_chip() -> None:
     assert looks_up(text())
     assert not looks_up(encoder().build("y"))

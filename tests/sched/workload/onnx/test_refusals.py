@@ -201,7 +201,7 @@ def test_integers_that_a_model_computes_with() -> None:
 def test_inputs_of_truth_values() -> None:
     m = FloatModel()
     m.element = TensorProto.BOOL
-    model = m.build(m.conv(m.node("Cast", "x", "real", to=TensorProto.FLOAT), "y", (4, 3, 3, 3)))
+    model = m.build(m.node("Tanh", m.node("Cast", "x", "real", to=TensorProto.FLOAT), "y"))
     with pytest.raises(OnnxError, match="net: input 'x' is BOOL, and what a chip computes has no truth values; exp"):
         quantise(model, [{"x": cast(Any, np.ones((1, 3, 8, 8), np.bool_))}], name="net")
 
