@@ -77,6 +77,30 @@ def named(
     return replace(graph, labels=names if len(names) in right else ())
 
 
+def scores_of(model: ModelProto) -> tuple[str, ...]:
+    """The outputs of a model that may be scores of classes: not those that it has put in order, of which the first is
+    always the best."""
+    ordered: set[str] = set()
+    for node in model.graph.node:
+        if node.op_type == "TopK" or ordered.intersection(node.input[:1]):
+            ordered.update(node.output)
+    return tuple(value.name for value in model.graph.output if value.name not in ordered)
+
+
+def best_of(arrays: Arrays, scores: Sequence[str]) -> int:
+    """The class that the first of a model's outputs with scores names; -1 if none does."""
+    for name in scores:
+        array = arrays.get(name)
+        if array is None:
+            continue
+        whole = array.dtype.kind in "iu" and array.dtype.itemsize > 1
+        if array.size > 1 and max(array.shape) == array.size and not whole:
+            return int(array.argmax())
+        if array.size == 1 and array.dtype.kind in "iu":
+            return int(array.ravel()[0])
+    return -1
+
+
 def label_of(graph: Graph, index: int) -> str:
     """The name of a class, or `class` and its number; empty for -1."""
     if index < 0:

@@ -58,7 +58,8 @@ class Feed:
     outputs, [1, C, H, W] by name: those of the model that the chip leaves to it. `snr_db`: how far each layer's result
     is from the float model's over the calibration data, by name (inf: not at all). `detecting`: of a detector. `ends`:
     of outputs that have another shape in the file, which one, and how its elements lie in [1, C, H, W]. `titles`: of
-    outputs that have another name in the file, that.
+    outputs that have another name in the file, that. `scores`: the file's outputs that may be scores of classes, in its
+    order; None: all may.
     """
 
     name: str
@@ -72,3 +73,4 @@ class Feed:
     detecting: Detecting | None = None
     ends: Mapping[str, Source] = field(default_factory=dict[str, Source])
     titles: Mapping[str, str] = field(default_factory=dict[str, str])
+    scores: tuple[str, ...] | None = None

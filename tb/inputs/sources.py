@@ -17,7 +17,7 @@ from meshloom.sched.workload.layer_chain import INPUT, chain, is_chain
 from meshloom.sched.workload.layers import WorkloadError
 
 from .arrays import SUFFIXES
-from .class_names import check_names, classes, named, read_names
+from .class_names import best_of, check_names, classes, named, read_names, scores_of
 from .feeding import fed_bytes, fed_numbers, fed_real, normalised, per_channel
 from .network_source import Feed, NetworkSource
 from .onnx_files import OnnxFile, opened
@@ -119,7 +119,16 @@ def ready(source: NetworkSource, on_step: OnStep = lambda what: None) -> tuple[G
         )
     finish = quantisation.finish if quantisation is not None and quantisation.host is not None else None
     snr = {layer.name: layer.snr_db for layer in quantisation.layers} if quantisation is not None else {}
-    return graph, [replace(feed, notes=graph.notes, finish=finish, snr_db=snr) for feed in result]
+    result = [replace(feed, notes=graph.notes, finish=finish, snr_db=snr) for feed in result]
+    if quantisation is not None and finish is not None:
+        scores = scores_of(file.model)
+        result = [
+            replace(
+                feed, scores=scores, float_label=best_of(quantisation.said(feed.floats), scores) if feed.floats else -1
+            )
+            for feed in result
+        ]
+    return graph, result
 
 
 def _network(source: NetworkSource, on_step: OnStep) -> tuple[Graph, OnnxFile | None, Quantised | None]:

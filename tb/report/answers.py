@@ -64,11 +64,12 @@ def _finished(
     graph: Graph, name: str, array: NDArray[np.floating], title: str, feed: Feed, folder: Path | None
 ) -> OutputFigures:
     """An output that the host has made: scores if there is one for each label, or the number of a class. Several wide
-    whole numbers are no scores: TopK's, say."""
+    whole numbers are no scores, nor what the file has put in order: TopK's results, say."""
     flat, count = array.ravel(), len(graph.labels)
     top: tuple[ClassScore, ...] = ()
     numbers = array.dtype.kind in "iu" and array.dtype.itemsize > 1
-    if flat.size > 1 and max(array.shape) == flat.size and count in (0, flat.size) and not numbers:
+    other = numbers or (feed.scores is not None and name not in feed.scores)
+    if flat.size > 1 and max(array.shape) == flat.size and count in (0, flat.size) and not other:
         top = _best(graph, flat, named=True)
     elif flat.size == 1 and array.dtype.kind in "iu":
         top = (ClassScore(index=int(flat[0]), label=graph.labels[int(flat[0])] if count > flat[0] else "", score=1.0),)
@@ -118,8 +119,11 @@ def counted(some: Sequence[DetectionFigures]) -> str:
     return ", ".join(f"{count} {name}" for name, count in Counter(one.name for one in some).items()) or "nothing"
 
 
-def answer(graph: Graph, figures: tuple[OutputFigures, ...]) -> str:
-    """The class that the first output with scores names; empty if none does."""
+def answer(graph: Graph, figures: tuple[OutputFigures, ...], scores: Sequence[str] | None = None) -> str:
+    """The class that the first output with scores names, of those that may have `scores`; empty if none does."""
+    if scores is not None:
+        by_name = {each.name: each for each in figures}
+        figures = tuple(by_name[name] for name in scores if name in by_name)
     best = next((each.top[0] for each in figures if each.top), None)
     return "" if best is None else best.label or f"class {best.index}"
 

@@ -359,7 +359,7 @@ def row(
         ),
         network=NetworkFigures(
             picture=feed.name,
-            answer=answers.answer(graph, outputs) if detector is None else answers.counted(detector.found),
+            answer=answers.answer(graph, outputs, feed.scores) if detector is None else answers.counted(detector.found),
             expected=label_of(graph, feed.label),
             float_answer=label_of(graph, feed.float_label) if detector is None else answers.counted(detector.exact),
             outputs=outputs,

@@ -82,6 +82,20 @@ def test_scores_of_numbers_without_a_sign(kind: type) -> None:
     assert [(each.index, each.score) for each in given.top] == [(2, 1), (4, 1), (0, 0), (1, 0), (3, 0)]
 
 
+def test_the_answer_is_the_file_s_own() -> None:
+    """Neither a vector from which the host makes a distance is scores of classes, nor what the file has put in
+    order."""
+    ordered = np.array([[0.9, 0.5, 0.1]])
+    for made, scores, right in (
+        ({"distance": np.ones(1)}, ("distance",), ""),
+        ({"ordered": ordered}, (), ""),
+        ({"turned": SCORES.reshape(1, 7)[:, ::-1]}, ("turned",), "class 2"),
+    ):
+        figures = outputs(graph("scores"), finish=lambda values, made=made: made, scores=scores)
+        assert bool(figures[-1].top) == bool(right)
+        assert answers.answer(graph("scores"), figures, scores) == right
+
+
 def test_random_weights_say_nothing() -> None:
     assert outputs(graph("scores", "map", real=False)) == ()
     assert answers.answer(graph("scores", real=False), ()) == ""

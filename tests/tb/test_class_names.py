@@ -9,10 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper
 
 from meshloom.sched.workload import zoo
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.tb.inputs import class_names
+
+from ..sched.float_models import FloatModel
 
 NAMES = ("cat", "dog", "fox")
 WRONG = (
@@ -91,3 +94,16 @@ def test_a_file_of_too_few_names_has_an_error_that_says_how_many_there_are(
     monkeypatch.setattr(class_names, "classes", lambda graph: scores)
     with pytest.raises(WorkloadError, match=says):
         class_names.check_names(Path("names.txt"), 3, zoo.load("resnet8"), right)
+
+
+def test_what_of_a_model_may_be_scores() -> None:
+    m = FloatModel((1, 8))
+    m.nodes.append(helper.make_node("TopK", ["x", m.integers(3)], ["best", "places"]))
+    model = m.build("places", m.node("Softmax", "best", "ordered"), m.node("Tanh", "x", "y"))
+    assert class_names.scores_of(model) == ("y",)
+
+
+def test_the_class_that_a_float_model_names() -> None:
+    arrays = {"map": np.ones((1, 2, 3)), "y": np.array([[0, 2, 1]]) / 2, "number": np.array([4]), "some": np.arange(3)}
+    for scores, right in ((("map", "y"), 1), (("number", "y"), 4), (("some", "absent"), -1), ((), -1)):
+        assert class_names.best_of(arrays, scores) == right

@@ -440,6 +440,18 @@ def test_feeds_of_a_float_file_know_what_it_says_itself(tmp_path: Path) -> None:
         assert value.name == "x"
 
 
+def test_what_the_host_ends_with_names_the_class(tmp_path: Path) -> None:
+    """Not the vector from which the host makes the file's outputs."""
+    m = FloatModel()
+    vector = m.node("Flatten", m.node("GlobalAveragePool", m.conv("x", "c", (6, 3, 3, 3)), "p"), "v")
+    onnx.save(m.build(m.node("ReduceL2", vector, "y", axes=[1])), tmp_path / "float.onnx")
+    real = array(tmp_path)
+    _, (feed,) = ready(NetworkSource(str(tmp_path / "float.onnx"), (real,)))
+    assert (feed.scores, feed.float_label) == (("y",), -1)
+    _, (feed, own) = ready(NetworkSource(str(tmp_path / "float.onnx"), (real, array(tmp_path, np.int8)), (real,)))
+    assert (own.scores, own.float_label) == (("y",), -1)
+
+
 def test_arrays_of_a_float_file(tmp_path: Path) -> None:
     """float32 is what the model takes; int8 is the quantised input, of which the model knows nothing."""
     m = FloatModel()
