@@ -165,7 +165,22 @@ class CheckedModel:
 
     @cached_property
     def inferred(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of all tensors that ONNX's shape inference knows completely; none if it fails.
+        """Shapes of all tensors that ONNX's shape inference knows completely; none if it fails."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        for value in self._inferred:
+            kind = value.type.tensor_type
+            if kind.HasField("shape") and all(dim.HasField("dim_value") for dim in kind.shape.dim):
+                shapes[value.name] = tuple(dim.dim_value for dim in kind.shape.dim)
+        return shapes
+
+    @cached_property
+    def types(self) -> dict[str, int]:
+        """Types of elements (`TensorProto`) that ONNX's shape inference knows."""
+        return {value.name: value.type.tensor_type.elem_type for value in self._inferred}
+
+    @cached_property
+    def _inferred(self) -> list[ValueInfoProto]:
+        """What ONNX's shape inference says of tensors.
 
         Slices are left out, and what depends on them: where sizes have become negative, their inference aborts. Of
         large constants there are only the shapes: they are weights, and would be copied several times.
@@ -192,13 +207,8 @@ class CheckedModel:
         try:
             graph = shape_inference.infer_shapes(rest).graph
         except shape_inference.InferenceError:
-            return {}
-        shapes: dict[str, tuple[int, ...]] = {}
-        for value in (*graph.value_info, *graph.output):
-            kind = value.type.tensor_type
-            if kind.HasField("shape") and all(dim.HasField("dim_value") for dim in kind.shape.dim):
-                shapes[value.name] = tuple(dim.dim_value for dim in kind.shape.dim)
-        return shapes
+            return []
+        return [*graph.value_info, *graph.output]
 
     @cached_property
     def readers(self) -> dict[str, list[NodeProto]]:

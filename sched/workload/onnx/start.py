@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .choosing import choose_by_products
 from .errors import OnnxError, operator_name
 from .runtime import run, session
 from .subgraphs import reads
@@ -64,15 +65,20 @@ class Start:
 
         self._name = f"{name}: what runs on the host before"
         cut = _Cut(model)
+        if (chosen := choose_by_products(model, name, cut.host, cut.fixed)) is not model:
+            model, cut = chosen, _Cut(chosen)
         alike = {mask for mask in cut.masks if all(np.array_equal(item[mask], data[0][mask]) for item in data)}
         cut = _Cut(model, alike=alike)
         while turned := self._batches(model, cut, data):
             cut = _Cut(model, cut.left | turned, alike)
         self.inputs, self.real, self.nodes, self._tables = cut.inputs, cut.real, cut.nodes, cut.tables
+        self._first, self.fixed = _beginning(model, cut), dict[str, NDArray[Any]]()
+        borders = [self._border(self._first, item) for item in data]
+        own = cut.looked_up | cut.weighed
         self.sources = tuple(
             tensor
             for tensor in cut.border
-            if cut.depends[tensor] & cut.numbers or tensor in cut.looked_up or tensor in cut.weighed
+            if borders[0][tensor].dtype.kind == "f" and (cut.depends[tensor] & cut.numbers or tensor in own)
         )
         inner = {output for node in cut.nodes for output in node.output if node.op_type != "Constant"}
         nodes = [node for node in model.graph.node if not inner.intersection(node.output)]
@@ -80,9 +86,8 @@ class Start:
         self.passed = tuple(name for name in cut.inputs if name in cut.real - cut.masks and name in read)
         if not self.sources and not self.passed:
             raise OnnxError(f"{name}: nothing that the chip computes depends on what is looked up; simplify the model")
-        self._first, self.fixed = _beginning(model, cut), dict[str, NDArray[Any]]()
-        borders = [self._border(self._first, item) for item in data]
         self.fixed = {tensor: borders[0][tensor] for tensor in cut.border if tensor not in self.sources}
+        self._said = [tensor for tensor in self.fixed if cut.depends[tensor]]  # others are constants
         for item in borders[1:]:
             self._same(item)
         self.rest = onnx.ModelProto()
@@ -134,8 +139,8 @@ class Start:
         for tensor, known in self.fixed.items():
             if border[tensor].shape != known.shape or not np.array_equal(border[tensor], known):
                 raise OnnxError(
-                    f"{self._name}: tensor {tensor!r} is not the same for all inputs; it depends on no number that is "
-                    "looked up (on a mask, say), so it is a constant of the network: give inputs of one size and mask"
+                    f"{self._name}: tensor {tensor!r} is not the same for all inputs; it is no row of a table (of a "
+                    "mask, say), so it is a constant of the network: give inputs of one size and mask"
                 )
 
     def run(self, feeds: Feeds) -> dict[str, NDArray[Any]]:
@@ -158,7 +163,7 @@ class Start:
         first = self._tables or (work if self.sources else [])
         named = [f"{operator_name(node)} {node.output[0]}" for node in first[:_NAMED]]
         more = len(work) - len(named)
-        fixed = [tensor for tensor, array in self.fixed.items() if array.dtype.kind == "f" or not self._tables]
+        fixed = [tensor for tensor in self._said if self.fixed[tensor].dtype.kind == "f" or not self._tables]
         constant = f"; {', '.join(fixed[:_NAMED])} must be the same for all inputs" if fixed else ""
         if not named:
             return "" if self.sources and not constant else f"Masks are made ready on the host{constant}."
@@ -220,7 +225,8 @@ class _Cut:
     `real`: inputs in real numbers; `masks`: those of them that shift scores; `wide`: inputs in whole numbers that are
     no bytes; `border`: tensors that nodes behind read; `depends`: for each tensor, on the values of which inputs;
     `looked_up`: what depends on rows of tables whose numbers are computed (of a column of an input, with an offset);
-    `weighed`: what of the border depends on `wide` inputs and has weights in a layer.
+    `weighed`: what of the border depends on `wide` inputs and has weights in a layer. `host`: tensors that are the
+    host's, and constants; `fixed`: those of them that depend on no input.
     `left`: results of nodes that do not, although they could; `alike`: inputs that may be masks, if not all."""
 
     def __init__(self, model: ModelProto, left: set[str] | None = None, alike: set[str] | None = None) -> None:
@@ -256,6 +262,8 @@ class _Cut:
             if node.op_type == "Gather" and read[0] in tables and read[1] in shaped:
                 self.numbers.add(shaped[read[1]])
                 self.tables.append(node)
+            elif node.op_type == "OneHot" and depends:  # rows of a table of zeros and ones
+                self.looked_up.update(node.output)
             elif node.op_type == "Gather" and read[0] in tables and read[1] in numbered and self.depends.get(read[1]):
                 self.looked_up.update(node.output)
                 self.tables.append(node)
@@ -276,6 +284,8 @@ class _Cut:
             border |= dict.fromkeys(name for name in read if name in host and name not in constants)
         constant = {name for node in self.nodes if node.op_type == "Constant" for name in node.output}
         self.border = tuple(name for name in border if name not in constant)
+        self.host = host
+        self.fixed = frozenset(name for name in host if not self.depends.get(name))
         self.weighed = self._weighed(model)
 
     def _weighed(self, model: ModelProto) -> frozenset[str]:

@@ -308,6 +308,69 @@ def test_columns_of_numbers_are_looked_up() -> None:
     assert report.start.note == "Gather e0, Gather e1 and 5 more at the beginning run on the host."
 
 
+def ends_with_a_token(how: str, opset: int = 17, kind: int = TensorProto.FLOAT) -> onnx.ModelProto:
+    """Tokens of which the one goes on at which the text has its largest number."""
+    m = FloatModel((1, 5), opset=opset)
+    dtype = np.float16 if kind == TensorProto.FLOAT16 else np.float32
+    table, w = (m.constant(m.random.normal(0, 1, size), dtype) for size in ((20, 8), (8, 6)))
+    x = m.node("MatMul", [m.node("Gather", [table, "ids"], "rows"), w], "x")
+    place = m.node("ArgMax", "ids", "place", axis=1, keepdims=0)
+    if how == "from the end":
+        place = m.node("Sub", [place, m.integers(5)], "negative")
+    if how == "GatherND":
+        places = m.node("Unsqueeze", [place, m.integers(1)], "u") if opset > 12 else m.node(
+            "Unsqueeze", place, "u", axes=[1])  # fmt: skip
+        m.node("GatherND", [x, m.node("Concat", [m.constant([[0]], np.int64), places], "both", axis=1)], "token")
+    else:
+        m.node("Gather", [x, place], "token", axis=1)
+    return with_inputs(m.build(m.node("Add", ["token", m.constant(np.ones(6), dtype)], "y")),
+                       ids=(TensorProto.INT64, (1, 5)))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("how", "opset", "kind"),
+    [
+        ("Gather", 17, TensorProto.FLOAT),
+        ("from the end", 17, TensorProto.FLOAT),
+        ("GatherND", 12, TensorProto.FLOAT),
+        ("GatherND", 17, TensorProto.FLOAT),
+        ("Gather", 17, TensorProto.FLOAT16),
+    ],
+)
+def test_a_token_whose_place_the_words_say(how: str, opset: int, kind: int) -> None:
+    from meshloom.sched.workload.onnx.runtime import run, session
+
+    model = ends_with_a_token(how, opset, kind)
+    model.graph.output[0].type.tensor_type.elem_type = kind
+    data = [{"ids": np.array([ids])} for ids in ([1, 2, 3, 19, 0], [18, 2, 3, 1, 0])]
+    report = quantise_with_report(model, data)
+    assert report.start is not None
+    assert len(report.start.sources) == 2
+    assert not report.start.fixed
+    for item in data:
+        begun = {
+            name: array.astype(helper.tensor_dtype_to_np_dtype(kind)) for name, array in report.start.run(item).items()
+        }
+        (result,) = run(session(report.start.rest, "rest"), begun).values()
+        np.testing.assert_allclose(result, run(session(model, "whole"), item)["y"], atol=2e-2 if kind != 1 else 1e-6)
+    assert report.snr_db > 30
+
+
+def test_what_whole_numbers_decide_otherwise_is_the_same_for_all_inputs() -> None:
+    """Truth values, such as where the padding is."""
+    m = FloatModel((1, 4), opset=17)
+    rows = m.node("MatMul", [m.node("Gather", [m.normal(9, 6), "ids"], "rows"), m.normal(6, 6)], "x")
+    padding = m.node("Unsqueeze", [m.node("Equal", ["ids", m.integers(0)], "padding"), m.integers(2)], "wide")
+    model = with_inputs(m.build(m.node("Where", [padding, m.constant(0.0), rows], "y")),
+                        ids=(TensorProto.INT64, (1, 4)))  # fmt: skip
+    data = [{"ids": np.array([ids])} for ids in ([1, 2, 3, 0], [5, 6, 7, 0])]
+    report = quantise_with_report(model, data)
+    assert report.start is not None
+    assert (report.start.sources, list(report.start.fixed)) == (("rows",), ["wide"])
+    with pytest.raises(OnnxError, match="tensor 'wide' is not the same for all inputs"):
+        report.start.run({"ids": np.array([[1, 2, 0, 0]])})
+
+
 def test_models_that_look_up_nothing_begin_on_the_chip() -> None:
     assert looks_up(text())
     assert not looks_up(encoder().build("y"))
