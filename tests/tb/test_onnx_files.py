@@ -142,7 +142,7 @@ def test_a_chip_without_a_unit_that_a_file_needs(tmp_path: Path) -> None:
     assert described(tmp_path / "m.onnx", {}, chip=whole) == described(tmp_path / "m.onnx", {})
     small = changed(whole, {"core.vec_words": 35})
     with pytest.raises(
-        DoesNotFit, match=r"normalises maps of 6x6 pixels; a core of \S+ has room for 35 words, in rows"
+        DoesNotFit, match=r"normalises maps of 6x6 pixels; a core of \S+ has room for 35 words; give it larger A"
     ):
         described(tmp_path / "m.onnx", {}, chip=small)
 

@@ -78,10 +78,13 @@ def check_map(output: str, rows: int, width: int, chip: ChipConfig, slots: int =
     core = chip.core
     room = min(core.a_words, core.vec_words, core.out_words) // slots
     if rows * width > room or width > MAX_IN_WIDTH:
-        raise DoesNotFit(
-            f"layer {output} normalises maps of {rows}x{width} pixels; a core of {chip.name} has room for {room} "
-            f"words, in rows of at most {MAX_IN_WIDTH}; give it larger A, OUT and VEC"
-        )
+        what = f"layer {output} normalises maps of {rows}x{width} pixels"
+        if rows * width <= room:
+            raise DoesNotFit(
+                f"{what}; no chip takes rows of more than {MAX_IN_WIDTH}, and no divisor makes shorter ones: take a "
+                "size that has one"
+            )
+        raise DoesNotFit(f"{what}; a core of {chip.name} has room for {room} words; give it larger A, OUT and VEC")
     return room
 
 

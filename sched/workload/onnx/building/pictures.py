@@ -107,6 +107,9 @@ _MANY = 12
 #: Rows or columns of zeros that one layer of the vector unit can put around a map, before and behind in all.
 _MOST_PAD = min(INSTRUCTIONS[Opcode.VEC].most("pad_top"), INSTRUCTIONS[Opcode.VEC].most("kernel_h") - 1)
 
+#: Words of a row of what an instruction takes as a whole map.
+_WIDEST = INSTRUCTIONS[Opcode.VEC].most("in_w")
+
 
 def as_picture(context: FloatContext, name: str, *, padded: bool = False) -> View:
     """An operand that must be [1, channels, rows, columns], or [1, channels, columns], as a value of its own."""
@@ -304,18 +307,26 @@ def turn(context: FloatContext, value: str, size: Size, groups: int, rows: int =
 
 
 def lay(
-    context: FloatContext, name: str, view: View, index: NDArray[np.int64], groups_of_reader: int = 0
+    context: FloatContext,
+    name: str,
+    view: View,
+    index: NDArray[np.int64],
+    groups_of_reader: int = 0,
+    *,
+    as_wholes: bool = False,
 ) -> tuple[View, int]:
     """A value whose channels and pixels are the elements `index` [channels, pixels] of a view's value, and how many
     groups of channels changed places with pixels for it; 0 if none did. `name`: of the tensor; `groups_of_reader`: as
-    in `arrange`."""
+    in `arrange`; `as_wholes`: who reads it takes maps as wholes, so rows are no longer than an instruction's."""
     channels, pixels = index.shape
-    if channels == view.size[0] and view.moved(index).index is None:
+    rows = _fewest_rows(pixels) if as_wholes else 1
+    if channels == view.size[0] and view.moved(index).index is None and (rows == 1 or view.size[2] <= _WIDEST):
         return replace(view, shape=(1, *view.size), index=None), 0
     for groups in _turns(view.size[0], pixels):
         size = turn_size(view.size, groups)
         if size[0] == channels and _is_whole(turn_index(index, view.size, groups), size):
-            return View(turn(context, view.value, view.size, groups), size, (1, *size)), groups
+            size = size[0], rows, pixels // rows
+            return View(turn(context, view.value, view.size, groups, rows), size, (1, *size)), groups
     if (stacked := _stack_maps(context, name, view, index)) is not None:
         return stacked, 0
     if channels == 1 and context.turns and view.size[1] * view.size[2] < min(view.size[0], MOST_PIECES):
@@ -325,7 +336,12 @@ def lay(
             names = [_select(context, whole, np.array([at]), f"{name}/pixel{at}") for at in range(size[0])]
             places = [PastePlace(0, at * size[2], 1, 1, 1, size[2]) for at in range(size[0])]
             return context.views[emit_paste(context, context.fresh(f"{name}/behind"), names, places, (1, 1, pixels))], 0
-    return arrange(context, name, view.moved(index.reshape(1, channels, 1, pixels)), groups_of_reader), 0
+    return arrange(context, name, view.moved(index.reshape(1, channels, rows, -1)), groups_of_reader), 0
+
+
+def _fewest_rows(pixels: int) -> int:
+    """In how many rows pixels lie if none may be too long; 1 where they do not divide so."""
+    return next((rows for rows in range(1, MOST_PIECES) if pixels % rows == 0 and pixels // rows <= _WIDEST), 1)
 
 
 def _stack_maps(context: FloatContext, name: str, view: View, index: NDArray[np.int64]) -> View | None:

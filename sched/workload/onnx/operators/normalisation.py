@@ -29,7 +29,7 @@ def softmax(context: FloatContext, node: Node, attributes: Attributes) -> None:
     axis = attributes.get("axis", 1 if old else -1) % len(view.shape)
     # before opset 13 all axes from there on go together
     last = view.order.reshape(*view.shape[:axis], -1) if old else np.moveaxis(view.order, axis, -1)
-    x, _ = lay(context, node.input[0], view, np.ascontiguousarray(last.reshape(-1, last.shape[-1])))
+    x, _ = lay(context, node.input[0], view, np.ascontiguousarray(last.reshape(-1, last.shape[-1])), as_wholes=True)
     less = FloatLayer("normalise", context.fresh(f"{node.output[0]}/less"), (x.value,), by="max")
     context.emit(less, x.size)
     powers = context.fresh(f"{node.output[0]}/exponentials")
@@ -83,11 +83,13 @@ def standardise(
     rows = prod(view.shape[:axis])
     laid = view.order.reshape(rows, -1)
     places = np.arange(view.order.size)
-    if rows == 1 and 1 < view.size[1] * view.size[2] < view.size[0] and np.array_equal(laid[0], places):
-        # all that there is, pixel by pixel: fewer parts than channel by channel
-        places = places.reshape(-1, view.size[0]).T.ravel()
-        laid = laid.reshape(view.size[0], -1).T.reshape(1, -1)
-    x, groups = lay(context, node.input[0], view, np.ascontiguousarray(laid))
+    pixels = view.size[1] * view.size[2]
+    channels, more = divmod(places.size, pixels)
+    if rows == 1 and 1 < pixels < channels and not more and np.array_equal(laid[0], places):
+        # all of the first channels, pixel by pixel: fewer parts than channel by channel
+        places = places.reshape(-1, channels).T.ravel()
+        laid = laid.reshape(channels, -1).T.reshape(1, -1)
+    x, groups = lay(context, node.input[0], view, np.ascontiguousarray(laid), as_wholes=True)
     operand = x.value
     if centred:
         operand = context.fresh(f"{node.output[0]}/less")

@@ -514,6 +514,10 @@ def big() -> Graph:
             r"layer y normalises maps of 46x46 pixels; a core of tiny has room for 2048 words",
         ),
         (
+            grown(lambda g: g.take(Layer("normalise", "y", ("x",), by="max")), x(4, 1, 1153)), load("tiny"), DoesNotFit,
+            "maps of 1x1153 pixels; no chip takes rows of more than 1023, and no divisor makes shorter ones: take a si",
+        ),
+        (
             grown(lambda g: g.conv("y", "x", 3), x(4, 3, 3), outputs=("y", "x")), load("tiny"), WorkloadError,
             "network corner: output x is an input of it; leave it out",
         ),

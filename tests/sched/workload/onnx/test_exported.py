@@ -500,6 +500,25 @@ def test_a_normalisation_of_all_maps_together(channels: int, side: int):
     assert len(report.layers) < 16 + 2 * min(channels, side**2)
 
 
+def test_a_normalisation_of_the_first_maps_together():
+    """Part of the channels go through an attention, which begins with a GroupNormalization of one group."""
+    m = FloatModel((1, 3, 2, 2))
+    a = m.node("Relu", m.conv("x", "c", (20, 3, 1, 1)), "a")
+    a = m.node("Slice", [a, m.integers(0), m.integers(8), m.integers(1)], "s")
+    a = m.node("Reshape", [a, m.integers(0, 1, -1)], "r")
+    a = m.node("InstanceNormalization", [a, m.constant(np.ones(1)), m.constant(np.zeros(1))], "n")
+    keeps_its_meaning(m, m.conv(m.node("Reshape", [a, m.integers(1, 8, 2, 2)], "b"), "y", (4, 8, 1, 1)))
+
+
+@pytest.mark.parametrize("first", ["x", "tokens"])
+def test_what_is_normalised_lies_in_rows_that_an_instruction_takes(first: str):
+    m = FloatModel((1, 2, 1040) if first == "x" else (1, 1040, 2), opset=17)
+    a = m.node("Transpose", "x", "tokens", perm=[0, 2, 1]) if first == "tokens" else "x"
+    report = keeps_its_meaning(m, m.node("LayerNormalization", [a, m.normal(1040, scale=1)], "y"))
+    maps = {report.graph.value(layer.output).shape for layer in report.graph.layers if layer.kind == "normalise"}
+    assert maps == {(1, 2, 2, 520)}
+
+
 @pytest.mark.parametrize("size", [(1, 3, 4, 5), (1, 40, 3, 3), (1, 8, 1, 4)])
 def test_a_normalisation_of_all_maps_with_a_gain_for_each_element(size: Shape):
     m = FloatModel(size, opset=17)
