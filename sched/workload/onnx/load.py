@@ -229,8 +229,8 @@ def check(model: ModelProto, name: str, supported: Container[str]) -> CheckedMod
     """A copy of `model`, checked and with a batch of 1.
 
     `supported`: operators (with their domain unless standard) that the caller knows. Raises UnsupportedError listing
-    all others when the model is no valid one because of them; OnnxError for what is invalid otherwise, for opsets that
-    are too old or too new, for a batch other than 1 and for sizes that are not fixed.
+    all others that ONNX does not know when the model is no valid one because of them; OnnxError for what is invalid
+    otherwise, for opsets that are too old or too new, for a batch other than 1 and for sizes that are not fixed.
     """
     import onnx
 
@@ -243,10 +243,11 @@ def check(model: ModelProto, name: str, supported: Container[str]) -> CheckedMod
     try:
         onnx.checker.check_model(checked)  # pyright: ignore[reportUnknownMemberType]  (onnx leaves PathLike open)
     except (onnx.checker.ValidationError, UnicodeDecodeError) as error:
+        opset = CheckedModel(name, checked).opset
         unknown = [
-            NodeRefusal(node_name(node), operator_name(node), "no layer does that", tuple(node.output))
+            NodeRefusal(node_name(node), operator_name(node), why, tuple(node.output))
             for node in model.graph.node
-            if operator_name(node) not in supported
+            if operator_name(node) not in supported and (why := _strange(node, opset))
         ]
         if unknown:
             raise UnsupportedError(name, unknown) from error
@@ -267,6 +268,17 @@ def check(model: ModelProto, name: str, supported: Container[str]) -> CheckedMod
     for value in checked.graph.output:
         value.type.tensor_type.ClearField("shape")
     return result
+
+
+def _strange(node: NodeProto, opset: int) -> str:
+    """Why a node has no meaning in ONNX; empty if it has one."""
+    import onnx
+
+    if node.domain not in ("", "ai.onnx"):
+        return "no layer does that"
+    if onnx.defs.has(node.op_type, max_inclusive_version=opset):
+        return ""
+    return f"no operator of ONNX is called so in opset {opset}: it is the exporter's own; export the model otherwise"
 
 
 def _fix_batch(name: str, value: ValueInfoProto) -> None:

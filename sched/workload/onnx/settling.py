@@ -2,7 +2,8 @@
 
 Exporters that leave sizes open compute shapes (Shape, Gather, Concat) that are constants as soon as the inputs have
 sizes, and choose between branches (If) by them. Here both become what they are then: constants, and the nodes of the
-branch that is taken. A Loop that goes a constant number of times is the nodes of its steps.
+branch that is taken. A Loop that goes a constant number of times is the nodes of its steps: as often as is given, or as
+long as a condition holds that counts.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from .constant_nodes import computable, computed, result_types, sizes, type_of
 from .errors import OnnxError, Refused, node_name
 from .load import attributes
+from .runtime import evaluate
 from .subgraphs import bodies, rename
 
 if TYPE_CHECKING:
@@ -179,12 +181,9 @@ class _Settling:
         from onnx import helper
 
         (body,) = bodies(node)
-        count, begins = ([*node.input, "", ""][at] for at in (0, 1))
         states = len(node.input) - 2
-        if count not in self.constants or (begins and not np.any(self.constants.get(begins, np.array(False)))):
-            return None
-        number = int(self.constants[count].ravel()[0])
-        if not 0 < number * len(body.node) <= _MOST_NODES or not _goes_on(body):
+        number = self._count(node, body)
+        if not 0 < number * len(body.node) <= _MOST_NODES:
             return None
         results = [name for inner in body.node for name in inner.output if name]
         values, rows = list(node.input[2:]), [list[str]() for _ in node.output[states:]]
@@ -200,6 +199,7 @@ class _Settling:
                 copy = type(inner)()
                 copy.CopyFrom(inner)
                 rename(copy, names)
+                copy.name = inner.name and f"{inner.name}/{step}"
                 nodes.append(copy)
             ends = [names.get(value.name, value.name) for value in body.output[1:]]
             values = ends[:states]
@@ -225,6 +225,71 @@ class _Settling:
             if result
         ]
         return nodes
+
+    def _count(self, node: NodeProto, body: GraphProto) -> int:
+        """How many steps a Loop goes; 0 where that does not follow from constants."""
+        count, begins = ([*node.input, "", ""][at] for at in (0, 1))
+        if (count and count not in self.constants) or (begins and not np.any(self.constants.get(begins, False))):
+            return 0
+        most = int(self.constants[count].ravel()[0]) if count else _MOST_NODES
+        if _goes_on(body):
+            return most if count else 0
+        if not most > 0 or (counter := self._counter(node, body, min(most, _MOST_NODES))) is None:
+            return 0
+        try:
+            return len(evaluate(counter, {})["steps"])
+        except OnnxError:
+            return 0
+
+    def _counter(self, node: NodeProto, body: GraphProto, most: int) -> ModelProto | None:
+        """A model of a Loop's condition alone: its output `steps` has an element for each step. None where the
+        condition depends on what is no constant."""
+        from onnx import TensorProto, helper, numpy_helper
+
+        makers = {output: inner for inner in body.node for output in inner.output if output}
+        stored = {item.name: item for item in body.initializer}
+        own = [value.name for value in body.input]
+        begins = dict(zip(own[2:], node.input[2:], strict=True))
+        results = dict(zip(own[2:], body.output[1:], strict=False))
+        needed, outer = {body.output[0].name: None}, dict[str, None]()
+        for name in (names := list(needed)):
+            if name in makers:
+                more = [each for each in makers[name].input if each]
+                if not computable(makers[name]):
+                    return None
+            elif name in begins:
+                more, outer[begins[name]] = [results[name].name], None
+            else:
+                more = []
+                outer |= {} if name in own or name in stored else {name: None}
+            names += [each for each in more if each not in needed]
+            needed |= dict.fromkeys(more)
+        if not outer.keys() <= self.constants.keys():
+            return None
+        states = [name for name in begins if name in needed]
+        row = helper.make_tensor_value_info("step", TensorProto.INT64, [])
+        inner = helper.make_graph(
+            [
+                *(each for each in body.node if not needed.keys().isdisjoint(each.output)),
+                helper.make_node("Identity", [own[0]], ["step"]),
+            ],
+            "body",
+            [value for value in body.input if value.name in (*own[:2], *states)],
+            [body.output[0], *(results[name] for name in states), row],
+            [item for name, item in stored.items() if name in needed],
+        )
+        ends = [self._fresh(f"{name}/end", node.output[0]) for name in states]
+        constants = {name: self.constants[name] for name in outer}
+        constants |= {"most": np.array(most, np.int64), "begins": np.array(True)}
+        loop = helper.make_node(
+            "Loop", ["most", "begins", *(begins[name] for name in states)], [*ends, "steps"], body=inner
+        )
+        graph = helper.make_graph(
+            [loop], "counter", [], [helper.make_tensor_value_info("steps", TensorProto.INT64, None)],
+            [numpy_helper.from_array(array, name) for name, array in constants.items()],
+        )  # fmt: skip
+        opsets = [helper.make_opsetid("", self.opset)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=helper.find_min_ir_version_for(opsets, True))
 
     def _fresh(self, name: str, output: str) -> str:
         """A name that no other tensor has: branches may have the same ones."""

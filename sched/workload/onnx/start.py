@@ -44,8 +44,12 @@ _WEIGH = {"Conv", "GRU", "Gemm", "LSTM", "MatMul", "RNN"}
 _PASS = {"Cast", "Concat", "Expand", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
 #: Operators that leave whole numbers what they are.
 _KEEP = {"Cast", "Expand", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
-#: Operators that make numbers of rows of an input's: columns, with an offset. Not those that count.
-_NUMBER = {"Add", "Clip", "Concat", "Gather", "Max", "Min", "Mod", "Mul", "Split", "Sub", *_KEEP}
+#: Operators that make numbers of rows of an input's: columns, with an offset, or others in their place. Not those that
+#: count.
+_NUMBER = {
+    "Add", "And", "Clip", "Concat", "Equal", "Gather", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Min",
+    "Mod", "Mul", "Not", "Or", "Split", "Sub", "Where", *_KEEP,
+}  # fmt: skip
 _NAMED = 4
 #: From this version of the format on constants need not be inputs.
 _CONSTANTS_ALONE = 4

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _OF_INTEGERS = {"Cast", "Expand", "Identity", "MaxPool", "Pad", "Reshape", "Slice", "Split", "Tile", "Transpose"}
 #: Operators before the first that mixes channels, which treat all axes alike.
 _ALIKE = ("Add", "Cast", "Clip", "Div", "Identity", "Mul", "Relu", "Sub")
+#: Operators that leave axes in their order: those, and what cuts and pads.
+_IN_ORDER = (*_ALIKE, "Pad", "Slice")
 #: Operators that take volumes, [1, channels, depth, rows, columns].
 _OF_VOLUMES = ("AveragePool", "Conv", "MaxPool")
 #: Operators that give heads to several others.
@@ -136,7 +138,7 @@ def _check_type(model: CheckedModel, value: ValueInfoProto) -> None:
 def _is_channels_last(model: CheckedModel, readers: dict[str, NodeProto], name: str) -> bool:
     """Whether channels are the last axis of an input: where nodes first mix them, that is what they take."""
     reader = readers.get(name)
-    while reader is not None and reader.op_type in _ALIKE:
+    while reader is not None and reader.op_type in _IN_ORDER:
         name = reader.output[0]
         reader = readers.get(name)
     if reader is None:

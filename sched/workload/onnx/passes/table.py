@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from ..load import CheckedModel
 from .channels_last import resize_with_channels_first
 from .pads import move_pads_into_pools
+from .products import separate_computed_operands
 from .recurrence import unroll_recurrences
 from .standardisation import join_standardisations
 from .triangles import multiply_by_triangles
@@ -15,6 +16,7 @@ from .triangles import multiply_by_triangles
 PASSES: Sequence[Callable[[CheckedModel], CheckedModel]] = (
     resize_with_channels_first,
     multiply_by_triangles,
+    separate_computed_operands,
     join_standardisations,
     move_pads_into_pools,
     unroll_recurrences,

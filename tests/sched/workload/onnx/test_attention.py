@@ -297,7 +297,8 @@ def test_columns_of_numbers_are_looked_up() -> None:
     rows: list[str] = []
     for column in range(2):
         number = m.node("Gather", ["ids", m.integers(column)], f"n{column}", axis=1)
-        number = m.node("Add", [number, m.integers(10 * column)], f"o{column}")
+        other = m.node("Add", [number, m.integers(10 * column)], f"o{column}")
+        number = m.node("Where", [m.node("Less", [number, m.integers(10)], f"l{column}"), other, number], f"w{column}")
         rows.append(m.node("Squeeze", [m.node("Gather", [table, number], f"e{column}"), m.integers(1)], f"r{column}"))
     model = with_inputs(m.build(linear(m, m.node("Concat", rows, "c", axis=1), 8, 3, "y")),
                         ids=(TensorProto.INT64, (1, 2)))  # fmt: skip
@@ -305,7 +306,7 @@ def test_columns_of_numbers_are_looked_up() -> None:
     report = quantise_with_report(model, [{"ids": np.array([[1, 5]])}, {"ids": np.array([[7, 2]])}])
     assert report.start is not None
     assert report.start.sources == ("c",)
-    assert report.start.note == "Gather e0, Gather e1 and 5 more at the beginning run on the host."
+    assert report.start.note == "Gather e0, Gather e1 and 9 more at the beginning run on the host."
 
 
 def ends_with_a_token(how: str, opset: int = 17, kind: int = TensorProto.FLOAT) -> onnx.ModelProto:

@@ -538,6 +538,34 @@ def test_an_input_of_bands_and_times_is_a_picture(turned: bool):
     assert kinds(report) in ("conv", "depthwise conv")
 
 
+@pytest.mark.parametrize("how", ["cut", "padded"])
+def test_an_input_with_channels_last_that_is_cut_or_padded_first(how: str):
+    m = FloatModel((1, 9, 9, 3))
+    if how == "cut":
+        m.node("Slice", ["x", m.integers(1, 1), m.integers(-1, -1), m.integers(1, 2)], "s")
+    else:
+        m.node("Pad", ["x", m.integers(0, 2, 2, 0, 0, 2, 2, 0)], "s")
+    report = keeps_its_meaning(m, m.conv(m.node("Transpose", "s", "t", perm=[0, 3, 1, 2]), "y", (4, 3, 3, 3)))
+    assert report.graph.inputs[0].shape == (1, 3, 9, 9)
+
+
+# -- products -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("operands", "options"),
+    [("ab", {"transB": 1}), ("ab", {"transA": 1, "alpha": 0.5}), ("abc", {"transB": 1, "alpha": 2.0, "beta": 0.5}),
+     ("awc", {"transB": 1}), ("awc", {"alpha": 0.5, "beta": 2.0})],
+)  # fmt: skip
+def test_a_gemm_of_what_is_computed(operands: str, options: dict[str, float]):
+    """Two factors, or a term, which recurrences have written down in steps."""
+    m = FloatModel((4, 4))
+    for name in operands:
+        m.node("MatMul", ["x", m.normal(4, 4)], name) if name != "w" else None
+    names = [m.normal(4, 4) if name == "w" else name for name in operands]
+    keeps_its_meaning(m, m.node("Gemm", names, "y", **options))
+
+
 # -- the beginning and the end --------------------------------------------------------------------------------------
 
 

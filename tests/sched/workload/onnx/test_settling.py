@@ -278,14 +278,19 @@ def test_a_branch_without_the_results_is_named(tmp_path: Path):
 
 
 def loop(m: FloatModel, source: str, output: str, outer: str, *, deep: bool = False) -> str:
-    """source + outer * 3, in a Loop that asks in each step whether it goes on; `deep`: an If in its body reads the
-    outer value."""
+    """source + outer * 3, in a Loop that asks its state in each step whether it goes on; `deep`: an If in its body
+    reads the outer value."""
     add: list[onnx.NodeProto] = [helper.make_node("Add", ["v", outer], ["w"])]
     if deep:
         inner = branch([helper.make_node("Add", ["v", outer], ["t"])], "t")
         add = [helper.make_node("If", ["go"], ["w"], then_branch=inner, else_branch=inner)]
     body = helper.make_graph(
-        [helper.make_node("Less", ["i", m.constant(10, np.int64)], ["on"]), *add], "body",
+        [
+            helper.make_node("ReduceMax", ["v"], ["most"], keepdims=0),
+            helper.make_node("Less", ["most", m.constant(1e9)], ["on"]),
+            *add,
+        ],
+        "body",
         [
             helper.make_tensor_value_info("i", TensorProto.INT64, []),
             helper.make_tensor_value_info("go", TensorProto.BOOL, []),
@@ -333,6 +338,59 @@ def test_a_loop_of_constant_steps_is_their_nodes(opset: int, goes_on: str) -> No
     assert result["rows"].shape == (3, 1, 8)
     for name in ("last", "rows"):
         np.testing.assert_allclose(result[name], exact[name], rtol=1e-6)
+
+
+def counting(m: FloatModel, condition: list[onnx.NodeProto], most: str = "") -> onnx.ModelProto:
+    """A Loop as TensorFlow writes a recurrence: a number of its own counts, and `condition` makes `on` of it."""
+    nodes = [
+        helper.make_node("Gather", ["x", "n"], ["now"]),
+        helper.make_node("Add", ["v", "now"], ["t"]),
+        helper.make_node("Tanh", ["t"], ["s"], name="tanh"),
+        helper.make_node("Add", ["n", m.constant(1, np.int64)], ["next"]),
+        helper.make_node("Identity", ["s"], ["row"]),
+    ]
+    kinds = [("i", TensorProto.INT64, []), ("go", TensorProto.BOOL, []), ("n", TensorProto.INT64, []),
+             ("v", TensorProto.FLOAT, [8])]  # fmt: skip
+    results = [("on", TensorProto.BOOL, []), ("next", TensorProto.INT64, []), ("s", TensorProto.FLOAT, [8]),
+               ("row", TensorProto.FLOAT, [8])]  # fmt: skip
+    body = helper.make_graph(
+        [*nodes, *condition], "body", [helper.make_tensor_value_info(*each) for each in kinds],
+        [helper.make_tensor_value_info(*each) for each in results],
+    )  # fmt: skip
+    inputs = [most, m.constant(True, np.bool_), m.constant(0, np.int64), m.constant(np.zeros(8))]
+    m.nodes.append(helper.make_node("Loop", inputs, ["count", "last", "rows"], "n_loop", body=body))
+    return m.build("last", "rows")
+
+
+@pytest.mark.parametrize("most", [9, 3, None])
+def test_a_loop_whose_condition_counts_is_the_nodes_of_its_steps(most: int | None) -> None:
+    m = FloatModel((6, 8), opset=17)
+    number = "" if most is None else m.constant(most, np.int64)
+    condition = [helper.make_node("Less", ["next", m.constant(5, np.int64)], ["less"]),
+                 helper.make_node("And", ["less", "go"], ["on"])]  # fmt: skip
+    model, x = counting(m, condition, number), m.data()[0]
+    flat = settled(model, "net")
+    names = [node.name for node in flat.graph.node if node.op_type == "Tanh"]
+    assert names == [f"tanh/{step}" for step in range(min(5, most or 9))]
+    exact, result = run_float(model, x), run_float(flat, x)
+    for name in ("last", "rows"):
+        np.testing.assert_allclose(result[name], exact[name], rtol=1e-6)
+
+
+@pytest.mark.parametrize("what", ["the state", "an outer one", "drawn", "always"])
+def test_a_loop_whose_steps_are_not_constant_stays(what: str) -> None:
+    m = FloatModel((6, 8), opset=17)
+    condition = {
+        "the state": [helper.make_node("ReduceMax", ["s"], ["top"], keepdims=0),
+                      helper.make_node("Less", ["top", m.constant(0.5)], ["on"])],
+        "an outer one": [helper.make_node("ReduceMax", ["x"], ["top"], keepdims=0),
+                         helper.make_node("Less", ["top", m.constant(0.5)], ["on"])],
+        "drawn": [helper.make_node("RandomUniform", [], ["top"], shape=[1]),
+                  helper.make_node("Less", ["top", m.constant(0.5)], ["on"])],
+        "always": [helper.make_node("Identity", ["go"], ["on"])],
+    }[what]  # fmt: skip
+    model = counting(m, condition)
+    assert settled(model, "net") is model
 
 
 @pytest.mark.parametrize("deep", [False, True])
