@@ -93,7 +93,8 @@ class FloatNet:
     another order, the number in the result of each element; `end_orders`: the same for `origins`, whose output may be
     another value than that of the layer that is called like it. `sizes`: channels, rows, columns of every layer's
     result. `values`: of ONNX tensors the value that they are elements of. `cuts`: of tensors that functions pass
-    through, between which numbers they lie there.
+    through, between which numbers they lie there. `end_notes`: those of the `notes` that say what is left out at the
+    end.
     """
 
     name: str
@@ -109,6 +110,7 @@ class FloatNet:
     sizes: dict[str, tuple[int, int, int]] = field(default_factory=dict[str, tuple[int, int, int]])
     values: dict[str, str] = field(default_factory=dict[str, str])
     cuts: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
+    end_notes: tuple[str, ...] = ()
 
     def users(self, name: str) -> list[FloatLayer]:
         """The layers that read a tensor."""

@@ -105,7 +105,8 @@ def fold_to_end(model: ModelProto, name: str, *, normalised: bool, cuts: Mapping
                 raise
             refused |= more
             continue
-        net.notes.extend(filter(None, [HostPart(model, net.origins, name).note]))
+        if note := HostPart(model, net.origins, name).note:  # it does what would be left out, too
+            net.notes[:] = [*(each for each in net.notes if each not in net.end_notes), note]
         return net
     return fold(model, name, normalised=normalised, generous=True, cuts=cuts)
 

@@ -67,6 +67,7 @@ def build_network(context: FloatContext) -> FloatNet:
         context.sizes,
         values,
         {name: ends for layer in layers if layer.function is not None for name, ends in layer.function.cuts.items()},
+        tuple(context.end_notes()),
     )
 
 

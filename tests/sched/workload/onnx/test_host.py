@@ -35,6 +35,15 @@ def test_decoding_runs_on_the_host():
     np.testing.assert_allclose(result, exact, rtol=1e-5)
 
 
+def test_a_softmax_beside_what_the_host_does_is_the_host_s():
+    """It is not said to be left out as well."""
+    m = FloatModel()
+    vector = m.node("Flatten", m.node("GlobalAveragePool", m.conv("x", "a", (5, 3, 3, 3)), "p"), "f")
+    shares = m.node("Softmax", m.node("Gemm", [vector, m.normal(5, 4)], "g"), "shares", axis=1)
+    report = quantise_with_report(m.build(shares, m.node("ReduceL2", vector, "norm", axes=[1])), m.data())
+    assert report.graph.notes == ("Softmax shares, ReduceL2 norm at the end run on the host.",)
+
+
 def test_numbers_of_classes():
     m = FloatModel()
     a = m.node("Flatten", m.node("GlobalAveragePool", m.conv("x", "a", (5, 3, 3, 3)), "p"), "f")
