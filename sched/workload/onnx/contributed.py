@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from . import tabular
 from .attending import attention, group_query_attention, rotary_embedding, rotary_embedding_of_microsoft
 from .errors import NodeRefusal, Refused, UnsupportedError, node_name, operator_name
 from .pointwise import MICROSOFT
@@ -160,7 +161,7 @@ def _fused_gemm(s: Replacement) -> None:
 
 
 #: By operator, with its domain unless that is the standard one, to which ONNX Runtime adds two of its own. The standard
-#: has attention and rotary embedding, too.
+#: has attention and rotary embedding, too; ONNX's domain for tables has scalers and linear models.
 _OPERATORS: Mapping[str, Callable[[Replacement], None]] = {
     f"{MICROSOFT}.Attention": _attention,
     f"{MICROSOFT}.MultiHeadAttention": _multi_head_attention,
@@ -178,6 +179,7 @@ _OPERATORS: Mapping[str, Callable[[Replacement], None]] = {
     "Attention": attention,
     "RotaryEmbedding": rotary_embedding,
     "SimplifiedLayerNormalization": _simplified_layer_normalization,
+    **tabular.OPERATORS,
 }
 
 
@@ -188,8 +190,8 @@ def _takes(node: NodeProto) -> bool:
 
 
 def without_contributed(model: ModelProto, name: str) -> ModelProto:
-    """The model with standard operators in place of those of ONNX Runtime's domain that are known here; the model
-    itself if it has none. `name` is for messages. Raises UnsupportedError for those that do more than is known."""
+    """The model with standard operators in place of those of other domains that are known here; the model itself if it
+    has none. `name` is for messages. Raises UnsupportedError for those that do more than is known."""
     from onnx import ModelProto
 
     if not any(_takes(node) for node in model.graph.node):

@@ -17,6 +17,7 @@ from .detector_forms import suppressions
 from .errors import UnsupportedError, operator_name
 from .float_reader import fold
 from .floats import FloatNet
+from .operators.table import operators_of
 from .pins import Pin
 from .pointwise import UNARY
 from .runtime import run, session
@@ -91,11 +92,25 @@ class HostPart:
 
 def fold_to_end(model: ModelProto, name: str, *, normalised: bool, cuts: Mapping[str, Pin] | None = None) -> FloatNet:
     """As `float_reader.fold`, generous where the host cannot do it; where the model ends with nodes that the chip
-    lacks, the network ends before them, and its notes say so."""
+    lacks, the network ends before them, and its notes say so. Raises UnsupportedError without operators
+    that the host would do, were it not for others."""
     try:
         return fold(model, name, normalised=normalised, cuts=cuts)
     except UnsupportedError as refusal:
         refused = _outputs_of(refusal)
+    if not _last_tensors(model, refused):  # the host cannot do all of that
+        try:
+            return fold(model, name, normalised=normalised, generous=True, cuts=cuts)
+        except UnsupportedError as refusal:
+            refused, reasons = _outputs_of(refusal), refusal.problems
+        if not _last_tensors(model, refused):
+            known = operators_of(model)
+            inside = [
+                problem
+                for problem in reasons
+                if problem.operator in known or not _last_tensors(model, set(problem.outputs))
+            ]
+            raise UnsupportedError(name, inside or list(reasons))
     while outputs := _last_tensors(model, refused):
         shorter = _ending(model, outputs)
         try:

@@ -20,6 +20,7 @@ from .errors import NodeRefusal, OnnxError, Refused, UnsupportedError, node_name
 from .functions import without_calls
 from .packed_weights import with_whole_weights
 from .subgraphs import put_in_order, reads
+from .tabular import give_tensors_for_maps
 from .validity import check_external, check_opset, check_structure, check_tensors, check_values, one_line
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def load_model(path: str | Path) -> ModelProto:
         check_external(model, path)
         load_external_data_for_model(model, str(path.parent))
         put_in_order(model.graph)
+        give_tensors_for_maps(model)
         for check_ in (check_opset, check_tensors, check_values, check_structure):
             check_(model, str(path))
         whole = with_whole_weights(without_calls(model, str(path)), str(path))

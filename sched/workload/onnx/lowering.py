@@ -16,6 +16,7 @@ from .errors import NodeRefusal, Refused, UnsupportedError, node_name, operator_
 from .load import Attributes, Node, attributes
 from .pointwise import JUMPS
 from .reader_context import SOFTMAX, ReaderContext
+from .tabular import DOMAIN
 
 C = TypeVar("C", bound=ReaderContext[Any])
 _MALFORMED = (IndexError, KeyError, TypeError, ValueError, ArithmeticError)
@@ -101,5 +102,10 @@ def _no_layer(node: Node) -> str:
         return (
             "it jumps: where 8 bits move what it reads past a jump, the result is off by a whole number; export the "
             "model without it, or let it be the last, which the host does"
+        )
+    if node.domain == DOMAIN:
+        return (
+            "it is no network of layers: a chip computes products, pools and functions of numbers; take a model of "
+            "such (a linear one, a perceptron)"
         )
     return "no layer does that"

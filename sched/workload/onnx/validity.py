@@ -29,7 +29,7 @@ def check_opset(model: ModelProto, name: str) -> None:
     """Raises OnnxError unless a model has one version of the standard operators, and that is known here."""
     import onnx
 
-    versions = [item.version for item in model.opset_import if item.domain in ("", "ai.onnx")]
+    versions = list(dict.fromkeys(item.version for item in model.opset_import if item.domain in ("", "ai.onnx")))
     newest = onnx.defs.onnx_opset_version()
     if len(versions) != 1 or not OLDEST_OPSET <= versions[0] <= newest:
         text = ", ".join(map(str, versions)) or "none"

@@ -44,6 +44,25 @@ def test_a_softmax_beside_what_the_host_does_is_the_host_s():
     assert report.graph.notes == ("Softmax shares, ReduceL2 norm at the end run on the host.",)
 
 
+def test_what_the_chip_does_generously_is_no_reason_against_the_host():
+    """A mean of squares, which the host could do, stands before a product, and the host does what is behind."""
+    m = FloatModel((1, 6), opset=17)
+    squares = m.node("ReduceSumSquare", "x", "s", axes=[1], keepdims=1)
+    sums = m.node("Add", [m.node("Gemm", ["x", m.normal(6, 4)], "g"), squares], "d")
+    model = m.build(m.node("ArgMin", sums, "y", axis=1))
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+    report = quantise_with_report(model, m.data())
+    assert report.graph.notes == ("ArgMin y at the end runs on the host.",)
+
+
+def test_what_the_host_could_do_is_no_reason_for_a_refusal():
+    m = FloatModel((1, 6))
+    made = m.node("MatMul", [m.node("Hardmax", "x", "h"), m.normal(6, 4)], "p")
+    with pytest.raises(UnsupportedError) as caught:
+        quantise_with_report(m.build(m.node("Hardmax", made, "y")), m.data())
+    assert [problem.node for problem in caught.value.problems] == ["n_h"]
+
+
 def test_numbers_of_classes():
     m = FloatModel()
     a = m.node("Flatten", m.node("GlobalAveragePool", m.conv("x", "a", (5, 3, 3, 3)), "p"), "f")
