@@ -168,11 +168,12 @@ def _samples(path: Path, array: NDArray[Any], declared: Declared) -> list[NDArra
     """The samples in an array, each of the input's type, in its shape or in another one of `shapes`."""
     whole, first = declared.shape, declared.shape[:1] in ((0,), (1,))
     sample = (1, *whole[1:]) if first else whole
+    array = array.reshape(1) if array.ndim == 0 else array
     if _fits(array.shape, sample):
         some = [array]
     elif first and len(whole) > 1 and _fits(array.shape, sample[1:]):
         some = [array[None]]
-    elif first and len(whole) > 1 and _fits(array.shape[1:], sample[1:]):
+    elif first and (len(whole) > 1 or whole == (1,)) and _fits(array.shape[1:], sample[1:]):
         some = np.split(array, len(array)) if len(array) else []
     elif _fits(array.shape[1:], sample):
         some = list(array)

@@ -27,6 +27,7 @@ def numbers_in(
 
 def _samples(path: Path, array: NDArray[Any], declared: Declared, real: bool) -> list[NDArray[Any]]:
     sizes = declared.shape
+    array = array.reshape(1) if array.ndim == 0 else array
     if len(sizes) == 1 and array.ndim == 2 and len(array) == 1:  # `read_numbers` gives it a batch
         array = array[0]
     shapes = (sizes, (1, *sizes), *((sizes[1:],) if real and sizes[:1] == (1,) else ()))

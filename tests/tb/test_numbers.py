@@ -68,8 +68,12 @@ def test_a_file_of_several_samples_of_numbers(tmp_path: Path) -> None:
 
 def test_a_number_and_real_ones_without_their_batch(tmp_path: Path) -> None:
     inputs = (Declared("t", np.dtype(np.int64), (1,), "n"), Declared("x", np.dtype(np.float32), (1, 4, 2), "n"))
-    for name, count, real in (("one", 1, np.zeros((4, 2))), ("two", 2, np.zeros((2, 4, 2)))):
-        np.savez(tmp_path / f"{name}.npz", t=np.arange(count), x=real)
+    for name, count, t, real in (
+        ("one", 1, np.arange(1), np.zeros((4, 2))),
+        ("two", 2, np.arange(2), np.zeros((2, 4, 2))),
+        ("single", 1, np.int64(3), np.zeros((1, 4, 2))),
+    ):
+        np.savez(tmp_path / f"{name}.npz", t=t, x=real)
         assert len(numbers_in(tmp_path / f"{name}.npz", inputs, {"x"})) == count
 
 

@@ -137,6 +137,25 @@ def _dynamic_quantize_matmul(s: Replacement) -> None:
         s.op("MatMul", x, real, to=s.result(0))
 
 
+def _dynamic_quantize_lstm(s: Replacement) -> None:
+    """As LSTM, with weights of 8 bits that lie the other way round."""
+    whole: list[str] = []
+    for weights, scale, zero in ((1, 8, 9), (2, 10, 11)):
+        real = s.op("Sub", s.cast(s.operand(weights)), s.cast(_by_direction(s, zero)))
+        real = s.op("Mul", real, _by_direction(s, scale))
+        whole.append(s.op("Transpose", real, perm=[0, 2, 1]))
+    operands = [s.operand(0), *whole, *(s.operand(index) for index in range(3, 8))]
+    while not operands[-1]:
+        operands.pop()
+    s.several("LSTM", operands, list(s.node.output), **s.attributes)
+
+
+def _by_direction(s: Replacement, index: int) -> str:
+    """A scale or a zero point, [directions] or [directions, columns], beside weights [directions, rows, columns]."""
+    name = s.operand(index)
+    return s.unsqueeze(name, *((1, 2) if s.rank(name) == 1 else (1,)))
+
+
 def _activation(s: Replacement, x: str) -> None:
     """The activation that ONNX Runtime has fused into a node."""
     kind, values = s.attributes["activation"].decode(), list(s.attributes.get("activation_params", []))
@@ -173,6 +192,7 @@ _OPERATORS: Mapping[str, Callable[[Replacement], None]] = {
     f"{MICROSOFT}.BiasGelu": _bias_gelu,
     f"{MICROSOFT}.FastGelu": _fast_gelu,
     f"{MICROSOFT}.FusedMatMul": _fused_matmul,
+    f"{MICROSOFT}.DynamicQuantizeLSTM": _dynamic_quantize_lstm,
     f"{MICROSOFT}.DynamicQuantizeMatMul": _dynamic_quantize_matmul,
     f"{MICROSOFT}.FusedConv": _fused_conv,
     f"{MICROSOFT}.FusedGemm": _fused_gemm,

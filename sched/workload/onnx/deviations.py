@@ -56,8 +56,8 @@ class Deviations:
             value = self.net.values.get(tensor)
             if value is None:
                 continue
-            # in another shape it is not what `read` says; zeros around it that are still to come are in no array
-            if value not in alike or tensor not in theirs or theirs[value].shape != theirs[tensor].shape:
+            # in another order it is not what `read` says; zeros around it that are still to come are in no array
+            if value not in alike or tensor not in theirs or not self._is_as(value, tensor, theirs):
                 less = own.off + _beyond(own, theirs.get(value))
                 for name in self._moved(value, alike):
                     off[name] = max(off.get(name, 0.0), less)
@@ -83,9 +83,13 @@ class Deviations:
         same = [
             tensor
             for tensor in self.rounding.tensors
-            if self.net.values.get(tensor) == name and tensor in theirs and theirs[tensor].shape == theirs[name].shape
+            if self.net.values.get(tensor) == name and tensor in theirs and self._is_as(name, tensor, theirs)
         ]
         return [name, *same][-1]
+
+    def _is_as(self, value: str, tensor: str, theirs: Arrays) -> bool:
+        """Whether a tensor of the file has the elements of another one in the same order: squares may be turned."""
+        return theirs[value].shape == theirs[tensor].shape and tensor not in self.net.turned
 
 
 def _beyond(rounded: Rounded, before: NDArray[Any] | None) -> float:

@@ -94,7 +94,7 @@ class FloatNet:
     another value than that of the layer that is called like it. `sizes`: channels, rows, columns of every layer's
     result. `values`: of ONNX tensors the value that they are elements of. `cuts`: of tensors that functions pass
     through, between which numbers they lie there. `end_notes`: those of the `notes` that say what is left out at the
-    end.
+    end. `turned`: tensors that have elements of a value in another order than the tensor of its name.
     """
 
     name: str
@@ -111,6 +111,7 @@ class FloatNet:
     values: dict[str, str] = field(default_factory=dict[str, str])
     cuts: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
     end_notes: tuple[str, ...] = ()
+    turned: frozenset[str] = frozenset()
 
     def users(self, name: str) -> list[FloatLayer]:
         """The layers that read a tensor."""

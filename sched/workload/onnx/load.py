@@ -19,6 +19,7 @@ from .contributed import without_contributed
 from .errors import NodeRefusal, OnnxError, Refused, UnsupportedError, node_name, operator_name
 from .functions import without_calls
 from .packed_weights import with_whole_weights
+from .sparse_weights import fill_sparse_weights
 from .subgraphs import put_in_order, reads
 from .tabular import give_tensors_for_maps
 from .validity import check_external, check_opset, check_structure, check_tensors, check_values, one_line
@@ -66,6 +67,7 @@ def load_model(path: str | Path) -> ModelProto:
         give_tensors_for_maps(model)
         for check_ in (check_opset, check_tensors, check_values, check_structure):
             check_(model, str(path))
+        fill_sparse_weights(model, str(path))
         whole = with_whole_weights(without_calls(model, str(path)), str(path))
         widen_brain_floats(whole)
         return without_contributed(whole, str(path))
@@ -335,18 +337,28 @@ def bound(model: ModelProto, sizes: Mapping[str, Sequence[int]], names: Mapping[
     `sizes`: shapes of arrays that the inputs will be given, by input, where they are known: they decide what is not
     fixed. `names`: sizes by the names that the model gives them ("batch"), or by `input:axis`; they replace fixed ones
     too. A batch becomes 1, whatever it was: the chip takes one picture after the other. Where a first axis is no batch,
-    since what is computed for one entry depends on others, the input gets a batch of 1 in front. Raises OnnxError for a
+    since what is computed for one entry depends on others, the input gets a batch of 1 in front, as a single number
+    does. Raises OnnxError for a
     name that the model does not have, and for an open first axis that is no batch.
     """
     import onnx
 
-    from .batches import FirstAxis, is_open_batch, without_batches
+    from .batches import FirstAxis, is_open_batch, with_batch, without_batches
 
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     initializers = {item.name for item in model.graph.initializer}
     used: set[str] = set()
     firsts: dict[str, FirstAxis] = {}
+    single = [
+        value.name
+        for value in model.graph.input
+        if value.name not in initializers
+        and value.type.tensor_type.HasField("shape")
+        and not value.type.tensor_type.shape.dim
+    ]
+    if single:
+        copy = with_batch(copy, single)
     for value in copy.graph.input:
         dims = value.type.tensor_type.shape.dim
         if value.name in initializers or not dims:
@@ -367,7 +379,9 @@ def bound(model: ModelProto, sizes: Mapping[str, Sequence[int]], names: Mapping[
             firsts[value.name] = FirstAxis(size, dims[0].dim_param, open_batch and not size)
     if unknown := [key for key in names if key not in used]:
         raise OnnxError(f"{name}: no input has a size {unknown[0]!r} to bind; sizes are {_sizes(model)}")
-    return model if copy == model and not firsts else without_batches(copy, firsts, name)
+    if not firsts:
+        return model if copy == model else copy
+    return without_batches(copy, firsts, name)
 
 
 def _sizes(model: ModelProto) -> str:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from ..layers import WorkloadError
 from .errors import NodeRefusal, Refused, UnsupportedError, node_name, operator_name
 from .load import Attributes, Node, attributes
-from .pointwise import JUMPS
+from .pointwise import JUMPS, PROCESSOR
 from .reader_context import SOFTMAX, ReaderContext
 from .tabular import DOMAIN
 
@@ -102,6 +102,11 @@ def _no_layer(node: Node) -> str:
         return (
             "it jumps: where 8 bits move what it reads past a jump, the result is off by a whole number; export the "
             "model without it, or let it be the last, which the host does"
+        )
+    if node.domain == PROCESSOR:
+        return (
+            "ONNX Runtime has laid it out for one processor; keep what the exporter wrote, or have ONNX Runtime "
+            "optimise it less (ORT_ENABLE_EXTENDED)"
         )
     if node.domain == DOMAIN:
         return (

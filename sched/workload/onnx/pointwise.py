@@ -23,6 +23,8 @@ ARGUMENT = "//x"
 #: Nodes are understood as in this opset, or in that of their file if it is newer.
 OLDEST = 13
 MICROSOFT = "com.microsoft"
+#: Operators as ONNX Runtime has laid them out for the processor on which it ran.
+PROCESSOR = f"{MICROSOFT}.nchwc"
 #: Operators that are jumps alone: where 8 bits move the argument past one the result is another whole number, which
 #: leaves 13 to 30 dB of numbers that are drawn, and is no function of the chip.
 JUMPS = frozenset({"Ceil", "Floor", "Mod", "Round", "Sign"})

@@ -167,7 +167,7 @@ class FloatContext(ReaderContext[View]):
         if not index.size:
             raise Refused("its result is empty")
         self.budget.spend("places of rearranged numbers", index.size)
-        self.see(node, self.view(node.input[0]).moved(np.ascontiguousarray(index)), output)
+        self.see(node, self.view(node.input[0]).moved(np.asarray(index, order="C")), output)
 
     def keep_view(self, output: str, view: View) -> None:
         """A layer's result is seen as its operand was."""

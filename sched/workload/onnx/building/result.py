@@ -68,7 +68,17 @@ def build_network(context: FloatContext) -> FloatNet:
         values,
         {name: ends for layer in layers if layer.function is not None for name, ends in layer.function.cuts.items()},
         tuple(context.end_notes()),
+        frozenset(name for name, view in context.views.items() if _is_turned(context, view)),
     )
+
+
+def _is_turned(context: FloatContext, view: View) -> bool:
+    """Whether a tensor has elements of a value in another order than the tensor of its name."""
+    own = context.orders.get(view.value)
+    if own is None and view.index is None:
+        return False
+    first, second = (np.arange(view.order.size) if index is None else index.ravel() for index in (own, view.index))
+    return not np.array_equal(first, second)
 
 
 def _copy(context: FloatContext, view: View) -> View:

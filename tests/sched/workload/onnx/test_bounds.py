@@ -18,6 +18,8 @@ from meshloom.sched.workload.onnx.float_reader import fold
 from meshloom.sched.workload.onnx.host import fold_to_end
 from meshloom.sched.workload.onnx.load import load_model
 from meshloom.sched.workload.onnx.quantise import quantise_with_report
+from meshloom.sched.workload.onnx.runtime import run, session
+from meshloom.sched.workload.onnx.sparse_weights import fill_sparse_weights
 from meshloom.sched.workload.onnx.validity import MOST_WITHOUT_DATA
 
 from ...float_models import FloatModel
@@ -247,3 +249,55 @@ def test_an_unknown_operator_is_named(tmp_path: Path):
     path = saved(tmp_path / "net.onnx", node("Strange", "x", "y", domain="own"))
     with pytest.raises(UnsupportedError, match=r"n \(own.Strange\): no layer does that"):
         fold(load_model(path), str(path), normalised=False)
+
+
+def sparse(places: object, shape: tuple[int, ...] = (3, 4)) -> onnx.SparseTensorProto:
+    numbers = numpy_helper.from_array(np.array([1, -2, 3], np.float32), "w")
+    return helper.make_sparse_tensor(numbers, numpy_helper.from_array(np.array(places, np.int64), "at"), shape)
+
+
+@pytest.mark.parametrize("places", [[1, 6, 11], [[0, 1], [1, 2], [2, 3]]])
+@pytest.mark.parametrize("where", ["initialiser", "node", "branch"])
+def test_sparse_weights_are_whole_ones(places: object, where: str, tmp_path: Path):
+    right = np.zeros((3, 4), np.float32)
+    right[[0, 1, 2], [1, 2, 3]] = 1, -2, 3
+    m = FloatModel((1, 3), opset=17)
+    if where == "node":
+        m.nodes.append(helper.make_node("Constant", [], ["w"], sparse_value=sparse(places)))
+    m.node("MatMul", ["x", "w"], "y")
+    if where == "branch":
+        part = helper.make_graph(list(m.nodes), "part", [], [helper.make_empty_tensor_value_info("y")],
+                                 sparse_initializer=[sparse(places)])  # fmt: skip
+        m.nodes[:] = [helper.make_node("If", [m.constant(True, np.bool_)], ["y"], then_branch=part, else_branch=part)]
+    model = m.build("y")
+    if where == "initialiser":
+        model.graph.sparse_initializer.append(sparse(places))
+    onnx.save(model, tmp_path / "m.onnx")
+    loaded, x = load_model(tmp_path / "m.onnx"), m.data()[0]
+    np.testing.assert_allclose(run(session(loaded, "m"), {"x": x})["y"], x @ right, rtol=1e-6)
+    assert not loaded.graph.sparse_initializer
+
+
+@pytest.mark.parametrize(
+    ("places", "shape", "why"),
+    [
+        ([1, 6, 12], (3, 4), r"'w' of shape \[3, 4\]: its values have places that it has not"),
+        ([1, 6, 11], (1 << 20, 1 << 20), "as a whole it would have the shape"),
+    ],
+)
+def test_sparse_weights_that_cannot_be_whole(places: object, shape: tuple[int, ...], why: str):
+    model = FloatModel((1, 3)).build()
+    model.graph.sparse_initializer.append(sparse(places, shape))
+    with pytest.raises(OnnxError, match=why):
+        fill_sparse_weights(model, "m")
+
+
+def test_what_is_laid_out_for_a_processor_is_named(tmp_path: Path):
+    m = FloatModel()
+    m.node("Conv", ["x", m.normal(8, 3, 3, 3)], "y", domain="com.microsoft.nchwc")
+    model = m.build("y")
+    model.opset_import.append(helper.make_opsetid("com.microsoft.nchwc", 1))
+    with pytest.raises(
+        UnsupportedError, match="ONNX Runtime has laid it out for one processor; keep what the exporter"
+    ):
+        fold_to_end(model, "m", normalised=False)

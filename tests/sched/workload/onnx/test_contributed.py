@@ -69,6 +69,16 @@ IDS = np.array([[3, 0, 6, 6]], np.int32)
 TABLES = {"words": normal(7, 12), "places": normal(9, 12), "kinds": normal(2, 12), "g": normal(12), "o": normal(12)}
 PICTURE, CONV = normal(1, 2, 6, 6), {"w": normal(4, 2, 3, 3), "b": normal(4)}
 PLACES, ANGLES = np.array([[1, 2, 3, 4, 6]]), {"c": normal(8, 2), "s": normal(8, 2)}
+LSTM: Arrays = {
+    "w": RANDOM.integers(-100, 100, (2, 5, 16)).astype(np.int8), "b": normal(2, 32),
+    "sr": np.full(2, 0.005, np.float32),
+    "r": RANDOM.integers(-100, 100, (2, 4, 16)).astype(np.int8), "zr": np.zeros(2, np.int8),
+}  # fmt: skip
+STEPS: Arrays = {"sw": np.full(2, 0.01, np.float32), "zw": np.zeros(2, np.int8)}
+STEPS_OF_COLUMNS: Arrays = {
+    "sw": RANDOM.uniform(0.005, 0.01, (2, 16)).astype(np.float32), "zw": np.zeros((2, 16), np.int8),
+}  # fmt: skip
+BOTH = {"hidden_size": 4, "direction": "bidirectional"}
 #: Operator, inputs, constants, operands, results and attributes.
 CASES: dict[str, tuple[str, Arrays, Arrays, str, str, dict[str, Any]]] = {
     "attention": ("Attention", {"x": X}, QKV, "x w b", "y", HEADS),
@@ -106,6 +116,13 @@ CASES: dict[str, tuple[str, Arrays, Arrays, str, str, dict[str, Any]]] = {
         "DynamicQuantizeMatMul", {"x": X},
         {"w": RANDOM.integers(-100, 100, (12, 7)).astype(np.int8), "c": np.full(7, 0.01, np.float32),
          "z": np.zeros(7, np.int8), "b": normal(7)}, "x w c z b", "y", {},
+    ),
+    "rounded recurrence": (
+        "DynamicQuantizeLSTM", {"x": normal(3, 1, 5) / 3}, LSTM | STEPS, "x w r b - - - - sw zw sr zr", "y h", BOTH,
+    ),
+    "rounded recurrence, by column": (
+        "DynamicQuantizeLSTM", {"x": normal(3, 1, 5) / 3}, LSTM | STEPS_OF_COLUMNS, "x w r b - - - - sw zw sr zr", "y",
+        BOTH,
     ),
     "conv": ("FusedConv", {"x": PICTURE}, CONV, "x w b", "y", {"activation": "Relu", "pads": [1] * 4}),
     "conv, added": (

@@ -210,3 +210,11 @@ def test_two_changes_of_layout_of_what_the_file_rounds() -> None:
     constants = f"""float s = {{0.003}}, uint8 z = {{0}}, float m_s = {{0.0014}}, float p_s = {{0.0003}},
                     uint8 c = {{129}}, uint8 w_z = {{128}}, float w_s = {{0.0088}}, uint8[6,8] w = {{{w}}}"""
     near(model_of("1,2,4,6", "y:1,2,4,8 u:1,2,2,3", body, constants, opset=12), least=10)
+
+
+def test_a_square_that_is_turned_before_the_file_rounds_it() -> None:
+    """The rounded numbers have the shape of the network's value, and another order."""
+    body = """a = Tanh(x) t = Transpose<perm = [0, 2, 1]>(a) q = QuantizeLinear(t, s, z)
+              m = QLinearMatMul(q, s, z, w, w_s, w_z, m_s, z) y = DequantizeLinear(m, m_s, z)"""
+    more = "float w_s = {0.1}, int8 w_z = {0}, float m_s = {0.02}, int8[3,2] w = {9,-7,8,9,-7,9}"
+    near(model_of("1,3,3", "y:1,3,2", body, f"float s = {{0.1}}, uint8 z = {{128}}, {more}", opset=17), least=10)

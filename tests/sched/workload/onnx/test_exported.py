@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from meshloom.sched.workload.onnx.errors import UnsupportedError
 from meshloom.sched.workload.onnx.float_reader import fold
@@ -547,6 +547,19 @@ def test_an_input_with_channels_last_that_is_cut_or_padded_first(how: str):
         m.node("Pad", ["x", m.integers(0, 2, 2, 0, 0, 2, 2, 0)], "s")
     report = keeps_its_meaning(m, m.conv(m.node("Transpose", "s", "t", perm=[0, 3, 1, 2]), "y", (4, 3, 3, 3)))
     assert report.graph.inputs[0].shape == (1, 3, 9, 9)
+
+
+def test_a_single_number_beside_a_tensor():
+    """A temperature, say: an input without axes, which a result has no axes either of."""
+    m = FloatModel((1, 6))
+    scores = m.node("MatMul", ["x", m.normal(6, 4)], "a")
+    m.node("Mul", ["t", m.node("ReduceMax", m.node("Mul", [scores, "t"], "y"), "most", keepdims=0)], "z")
+    model = m.build("y", "z")
+    model.graph.input.append(helper.make_tensor_value_info("t", TensorProto.FLOAT, ()))
+    data = [{"x": x, "t": np.array([0.5 + index])} for index, x in enumerate(m.data())]
+    report = quantise_with_report(model, data)
+    assert report.sources["t"].shape == (1,)
+    assert report.snr_db > 25
 
 
 # -- products -------------------------------------------------------------------------------------------------------
