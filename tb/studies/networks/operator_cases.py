@@ -95,6 +95,9 @@ HOW: Mapping[str, tuple[str, str]] = {
     "Relu": ("in the layer before, or a max pool", ""),
     "Reshape": ("nothing, where who reads it can tell channels, rows and columns", "whole words of channels"),
     "Resize": ("nearest: slices, pasted; linear, cubic: depthwise layers, pasted", "no numbers from outside"),
+    "Scatter": ("as ScatterElements, its older name", "constant indices"),
+    "ScatterElements": ("parts of both tensors, joined; sums a product with ones and zeros", "constant indices"),
+    "ScatterND": ("as ScatterElements", "constant indices"),
     "Slice": ("a slice; channels: a conv that selects them", "rows and columns move as wholes"),
     "STFT": ("a conv with waves", "one real signal"),
     "Softmax": (

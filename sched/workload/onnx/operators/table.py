@@ -23,6 +23,7 @@ from . import (
     products,
     reductions,
     resizing,
+    scatters,
     scores,
     spectra,
     volumes,
@@ -47,6 +48,7 @@ OPERATORS: Mapping[str, Operator] = {
     **products.OPERATORS,
     **reductions.OPERATORS,
     **resizing.OPERATORS,
+    **scatters.OPERATORS,
     **scores.OPERATORS,
     **spectra.OPERATORS,
     **volumes.OPERATORS,  # in the place of those of pictures

@@ -562,6 +562,97 @@ def test_a_single_number_beside_a_tensor():
     assert report.snr_db > 25
 
 
+# -- parts in the place of others -------------------------------------------------------------------------------------
+
+
+def places(*axes: range) -> np.ndarray:
+    """Indices of ScatterND."""
+    return np.stack(np.meshgrid(*axes, indexing="ij"), -1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "written", "indices"),
+    [
+        ((1, 6, 4, 4), (1, 2, 4, 4), places(range(1), range(1, 3))),  # channels
+        ((1, 6, 4, 4), (1, 6, 2, 4), places(range(1), range(6), range(1, 3))),  # rows
+        ((1, 6, 4, 4), (1, 6, 2, 2), places(range(1), range(6), range(-3, -1), range(1, 3))),  # a box
+        ((5, 8), (2, 8), np.array([[4], [1]])),  # tokens
+        ((1, 5, 8), (1, 5, 8), places(range(1), range(5))),  # all
+    ],
+)
+def test_parts_in_the_place_of_others(shape: Shape, written: Shape, indices: np.ndarray):
+    """As PyTorch assigns to a slice; a layer with weights behind, so that it is no work for the host."""
+    m = FloatModel(shape, opset=16)
+    updates = m.node("Slice", [m.node("Sigmoid", "x", "g"), *(m.integers(*each) for each in (
+        [0] * len(shape), written, range(len(shape))))], "u")  # fmt: skip
+    a = m.node("ScatterND", [m.node("Tanh", "x", "t"), m.constant(indices, np.int64), updates], "s")
+    last = m.normal(shape[-1], 3)
+    keeps_its_meaning(m, m.conv(a, "y", (3, 6, 1, 1)) if len(shape) == 4 else m.node("MatMul", [a, last], "y"))
+
+
+def test_rows_of_a_graph_are_added():
+    """Messages along the edges of a graph, some to the same node; one more round ends in zeros of its own."""
+    m = FloatModel((5, 8), opset=18)
+    h = m.node("Tanh", m.node("MatMul", ["x", m.normal(8, 8)], "a"), "h")
+    sent = m.node("Gather", [h, m.integers(0, 1, 2, 3, 4, 0, 2)], "sent")
+    ends = m.constant([[1], [2], [3], [4], [0], [3], [0]], np.int64)
+    a = m.node("ScatterND", [h, ends, sent], "s", reduction="add")
+    wide = m.constant(np.tile([[1], [2], [3], [4], [0], [3], [0]], 8), np.int64)
+    a = m.node("ScatterElements", [m.constant(np.zeros((5, 8))), wide, m.node("Gather", [a, m.integers(
+        0, 1, 2, 3, 4, 0, 2)], "again")], "e", reduction="add")  # fmt: skip
+    keeps_its_meaning(m, m.node("MatMul", [a, m.normal(8, 3)], "y"))
+
+
+def test_constants_are_added_anywhere():
+    m = FloatModel((4, 6), opset=18)
+    places, numbers = m.constant([[0, 1], [3, 2], [0, 1]], np.int64), m.constant([0.5, -1, 2])
+    a = m.node("ScatterND", [m.node("Tanh", "x", "t"), places, numbers], "s", reduction="add")
+    keeps_its_meaning(m, m.node("MatMul", [a, m.normal(6, 3)], "y"))
+
+
+@pytest.mark.parametrize(
+    ("options", "indices", "why"),
+    [
+        ({"reduction": "mul"}, np.zeros((2, 4)), "reduction mul; must be none or add"),
+        ({}, np.zeros((1, 4)), r"indices of shape \[1, 4\] for what has shape \[2, 4\]"),
+        ({"reduction": "add"}, np.array([[0, 1, 2, 3], [3, 2, 1, 0]]), "it adds other parts than whole rows along one"),
+    ],
+)
+def test_parts_that_are_refused(options: dict[str, Any], indices: np.ndarray, why: str):
+    m = FloatModel((6, 4), opset=18)
+    updates = m.node("MatMul", [m.normal(2, 6), "x"], "u")
+    m.node("ScatterElements", ["x", m.constant(indices, np.int64), updates], "s", **options)
+    with pytest.raises(UnsupportedError, match=why):
+        quantise_with_report(m.build(m.node("MatMul", ["s", m.normal(4, 3)], "y")), m.data())
+
+
+@pytest.mark.parametrize(
+    ("shape", "indices", "options", "why"),
+    [
+        (
+            (1, 140),
+            [[0, at] for at in range(0, 140, 2)],
+            {},
+            "its places are more than 64 parts of the result; write w",
+        ),
+        (
+            (4, 4),
+            [[0, 1], [1, 2]],
+            {"reduction": "add"},
+            "what it adds has other axes than its operand; add whole rows",
+        ),
+        ((4, 4), [[0], [1]], {}, r"indices of shape \[2, 1\] for what has shape \[2\]"),
+    ],
+)
+def test_single_numbers_that_are_refused(shape: Shape, indices: list[list[int]], options: dict[str, Any], why: str):
+    m = FloatModel(shape, opset=18)
+    updates = m.node("Reshape", [m.node("MatMul", ["x", m.normal(shape[1], len(indices))], "u"), m.integers(-1)], "r")
+    updates = m.node("Slice", [updates, m.integers(0), m.integers(len(indices)), m.integers(0)], "v")
+    m.node("ScatterND", ["x", m.constant(indices, np.int64), updates], "s", **options)
+    with pytest.raises(UnsupportedError, match=why):
+        quantise_with_report(m.build(m.node("MatMul", ["s", m.normal(shape[1], 3)], "y")), m.data())
+
+
 # -- products -------------------------------------------------------------------------------------------------------
 
 

@@ -31,6 +31,14 @@ def conv(m: FloatModel, source: str = "x", **more: Any) -> str:
     return m.conv(source, "y", (4, 3, 3, 2), **more)
 
 
+def scattered(m: FloatModel, **attributes: Any) -> str:
+    """Two rows in the place of others, or added to them."""
+    places = m.constant(np.tile([[3], [1]], 4), np.int64)
+    updates = m.node("MatMul", [m.normal(2, 4, scale=1), "x"], "u")
+    a = m.node("ScatterElements", [m.node("Tanh", "x", "t"), places, updates], "s", **attributes)
+    return m.node("MatMul", [a, m.normal(4, 4)], "y")
+
+
 def gathered(m: FloatModel, operator: str, size: tuple[int, ...], **more: Any) -> str:
     places = m.constant(np.zeros(size) if operator == "GatherND" else np.ones(size), np.int64)
     a = m.node(operator, [conv(m), places], "g", **more)
@@ -204,6 +212,8 @@ FLOAT_CASES: list[tuple[str, str, Any, Callable[[FloatModel], str], dict[str, An
      (4, 3, 1, 1)), {}),
     ("GatherND", "batch_dims", None, lambda m: gathered(m, "GatherND", (1, 2, 1), batch_dims=1), {}),
     ("GatherElements", "axis", 2, lambda m: gathered(m, "GatherElements", (1, 4, 5, 5), axis=3), {}),
+    ("ScatterElements", "axis", 1, lambda m: scattered(m, axis=0), {"shape": (4, 4), "opset": 18}),
+    ("ScatterElements", "reduction", "none", lambda m: scattered(m, reduction="add"), {"shape": (4, 4), "opset": 18}),
     ("Einsum", "equation", "bchw,ck->bkhw", lambda m: m.node("Einsum", [conv(m), m.normal(4, 4)], "z",
      equation="bchw,kc->bkhw"), {}),
     ("STFT", "onesided", 0, spectra, {"shape": (1, 48), "opset": 17}),
