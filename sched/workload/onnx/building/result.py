@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import OnnxError, Refused
+from ..errors import NodeRefusal, OnnxError, Refused, UnsupportedError, node_name, operator_name
 from ..floats import FloatLayer, FloatNet
 from ..reader_context import COPY
 from .context import FloatContext
@@ -108,7 +108,12 @@ def _find_result(context: FloatContext, name: str, output: str) -> View:
     except Refused as refusal:
         if whole:
             return view
-        raise OnnxError(f"{context.model.name}: output {output!r} cannot be made: {refusal}") from refusal
+        made = [node for node in context.model.nodes if name in node.output]
+        if not made:
+            raise OnnxError(f"{context.model.name}: output {output!r} cannot be made: {refusal}") from refusal
+        node, why = made[0], f"its result cannot be an output: {refusal}"  # which may be the host's
+        problem = NodeRefusal(node_name(node), operator_name(node), why, tuple(node.output))
+        raise UnsupportedError(context.model.name, [problem]) from refusal
     finally:
         context.turns = True
 

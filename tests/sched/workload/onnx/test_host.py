@@ -63,6 +63,19 @@ def test_what_the_host_could_do_is_no_reason_for_a_refusal():
     assert [problem.node for problem in caught.value.problems] == ["n_h"]
 
 
+def test_a_part_of_what_no_picture_can_be_made_of_is_the_host_s():
+    """Masks, of which a decoder gives some: products of two tensors, seen as pictures."""
+    m = FloatModel((1, 4, 256))
+    pixels = m.node("Reshape", [m.node("MatMul", [m.normal(7, 4), "x"], "p"), m.integers(1, 1, 7, 256)], "pixels")
+    filters = m.node("MatMul", ["x", m.normal(256, 7)], "f")
+    filters = m.node("Reshape", [filters, m.integers(1, 1, 4, 7)], "filters")
+    masks = m.node("Reshape", [m.node("MatMul", [filters, pixels], "m"), m.integers(1, 1, 4, 16, 16)], "masks")
+    model = m.build(m.node("Slice", [masks, m.integers(1), m.integers(4), m.integers(2)], "some"))
+    report = quantise_with_report(model, m.data())
+    assert report.graph.notes == ("Reshape masks, Slice some at the end run on the host.",)
+    assert report.snr_db > 25
+
+
 def test_numbers_of_classes():
     m = FloatModel()
     a = m.node("Flatten", m.node("GlobalAveragePool", m.conv("x", "a", (5, 3, 3, 3)), "p"), "f")
