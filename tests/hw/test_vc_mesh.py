@@ -44,11 +44,11 @@ def hops(source: int, target: int) -> int:
         (2, 2, 3, 2, "yx", "same", 1.0, 1.0),
         pytest.param(2, 2, 2, 4, "xy", "same", 1.0, 0.5, marks=pytest.mark.slow),
         (3, 1, 4, 4, "yx", "same", 0.6, 0.9),
-        (1, 4, 2, 3, "xy", "same", 0.9, 0.5),
+        pytest.param(1, 4, 2, 3, "xy", "same", 0.9, 0.5, marks=pytest.mark.slow),
         (4, 1, 4, 2, "yx", "same", 0.7, 0.7),
         (1, 1, 2, 4, "xy", "same", 0.9, 0.5),
         (2, 2, 2, 2, "yx", "free", 0.9, 0.5),
-        (2, 2, 2, 4, "xy", "free", 1.0, 0.6),
+        pytest.param(2, 2, 2, 4, "xy", "free", 1.0, 0.6, marks=pytest.mark.slow),
     ],
 )
 def test_random_traffic_arrives_whole_and_in_order(
