@@ -59,9 +59,7 @@ class Chip(wiring.Component):
         routing, gaps = noc.data_routing.value, config.gaps
         heads = {"routes": route_field(config), "copies": copy_field(config)}
         planes = {
-            "data": Plane(
-                *size, data_flit_bits(config), noc.data_depth, noc.data_vcs, routing, gaps=gaps, **heads
-            ),
+            "data": Plane(*size, data_flit_bits(config), noc.data_depth, noc.data_vcs, routing, gaps=gaps, **heads),
             "request": Plane(*size, REQUEST_FLIT_BITS, noc.request_depth, gaps=gaps),
             "post": Plane(*size, POST.width, noc.post_depth, gaps=gaps),
         }
