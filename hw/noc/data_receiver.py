@@ -236,7 +236,7 @@ class DataReceiver(wiring.Component):
                 self.burst.payload.words.eq(head.words),
                 self.burst.payload.notify_tile.eq(head.notify_tile),
                 self.burst.payload.notify_sem.eq(head.notify_sem),
-                self.burst.payload.notify.eq(head.notify),
+                self.burst.payload.notify.eq(self._notifies(head)),
             ]
         m.d.comb += [
             *(following[name].eq(head[name]) for name in ("addr", "notify_tile", "notify_sem")),

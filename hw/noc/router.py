@@ -44,9 +44,9 @@ class _Copies:
 
     def connect(self, m: Module, head: Signal, outputs: Mapping[str, tuple[Output, Sequence[int]]]) -> None:
         """Each flit leaves by both outputs at once."""
-        kept = Signal(len(head), name="kept")  # of the packets whose heads have left
-        m.d.comb += self.copying.eq((head & self.marked) | (~head & kept))
-        m.d.sync += kept.eq(self.copying)
+        bodies = Signal(len(head), name="bodies")  # of packets whose heads have left
+        m.d.comb += self.copying.eq((head & self.marked) | (~head & bodies))
+        m.d.sync += bodies.eq(self.copying)
         tile, numbers = outputs[LOCAL]
         lands = Signal(len(head), name="lands")  # the tile would take the flit
         goes = Signal(len(head), name="goes")  # the next router would
@@ -83,14 +83,15 @@ class Router(wiring.Component):
     outputs, so inputs are never the bottleneck.
 
     With `vcs` > 1, `<port>_out.valid` implies that the flit moves. With one channel it does not depend on `ready`, and
-    an offered flit stays until it is taken.
+    an offered flit stays until it is taken; a flit of a packet that the tile takes on its way is offered to each of the
+    two while the other one is ready, or would be if it had it.
 
     A packet that cannot be routed is dropped whole by the router that detects it: `fault` is 1 for the one cycle in
     which its head leaves the buffer (the cycle after its acceptance if the buffer was empty), and `fault_tile` is the
     destination in that head. Reasons: a destination outside the mesh, checked at injection; a hop out of the mesh; a
     turn against the dimension order; a source route that ends anywhere but at the destination. If several packets are
     dropped in one cycle, `fault_tile` is that of the first: the tile's own, then its neighbours'. So no head blocks an
-    input for ever, and every packet ejected at `local_out` is for this tile.
+    input for ever, and every packet ejected at `local_out` is for this tile, or taken by it on its way.
 
     In planes with `copies` the tile here takes a packet that says so, on its way. Its head first gets the channel to
     the tile, in the next cycle or later the one to the next router; then each flit leaves by both at once. So it is one

@@ -173,6 +173,13 @@ class NocConfig(_Frozen):
     arrivals: bool = False
     multicast: tuple[Direction, ...] = ()
 
+    @field_validator("multicast")
+    @classmethod
+    def _in_order(cls, value: tuple[Direction, ...]) -> tuple[Direction, ...]:
+        if len(set(value)) < len(value):
+            raise ValueError(f"names a direction twice ({', '.join(value)}); name each once")
+        return tuple(way for way in Direction if way in value)  # the same chip, however they are listed
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         ways = set(self.multicast)

@@ -458,7 +458,7 @@ WHOLE_PAIRS = (
 DATA_HEAD = Format(
     "DATA_HEAD",
     (
-        Field("dst_tile", 8, "tile that receives; routers look at nothing else"),
+        Field("dst_tile", 8, "tile that receives; routers look at this, at a source route and at `COPIES`"),
         Field("addr", ADDRESS.width, "word address of the first payload word; the rest follow contiguously"),
         Field("words", 7, "payload words that follow, 1..64; of 128 bytes 1..32"),
         Field("notify_tile", 8, "tile to post to when the tail has been delivered"),

@@ -247,6 +247,7 @@ def _check_inside(tile: int, width: int, height: int) -> None:
 
 
 def direction(before: int, after: int) -> str:
+    """Where a packet goes from a tile to its neighbour. Raises RouteError for tiles that are none."""
     (x, y), (to_x, to_y) = tile_position(before), tile_position(after)
     for name, step in NEIGHBOURS.items():
         if step == (to_x - x, to_y - y):

@@ -188,6 +188,7 @@ class _Port(Link):
         self.start(now, buffer, _Both(to, place), flits, self._has_copied)
 
     def _has_copied(self, now: int) -> None:
+        """Both have taken them."""
         buffer, tile = self.source, self.tile
         assert buffer is not None
         assert tile is not None

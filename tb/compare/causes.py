@@ -113,7 +113,7 @@ class Causes(Generic[T]):
             self._posts[target, fields["sem"]].append((end + self.hops(place.tile, target), count, _Post(done)))
         if instruction.opcode is Opcode.MOVE and fields.get("notify", 0):
             delivered, target = fields["dst_tile"], fields["notify_tile"]
-            distance = self.hops(fields["src_tile"], delivered) + self.hops(delivered, target)
+            distance = self.hops(fields["src_tile"], delivered) + fields.get("copies", 0) + self.hops(delivered, target)
             self._posts[target, fields["notify_sem"]].append((end + distance, 1, _Post(done, delivered=True)))
 
     @cached_property

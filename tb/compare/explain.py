@@ -20,6 +20,7 @@ from meshloom.sched.checker.tokens import Poster, Semaphore, posts_of
 from meshloom.sched.checker.waitfor import Waiting, cycle_of, ends_of, in_words
 from meshloom.sched.program.names import Names, address_name, tile_name
 from meshloom.sched.program.program import Instruction, Program
+from meshloom.sched.program.routes import receivers
 
 from ..devices.interface import BlockedStatus, Run
 
@@ -279,9 +280,11 @@ class _Hang:
             if report is not None and mine and (report.tag == fields["tag"] or (part is Part.QUEUE and source != tile)):
                 return place, how
         if post.poster is Poster.DELIVERED:
-            for part in (Part.DELIVERY, Part.DRAM):
-                if GraphNode(target, part) in self.reports:
-                    return GraphNode(target, part), "whose words are being written"
+            to, *copied = receivers(self.chip, fields)
+            for tile in (*copied, to):  # in their order on the way: none has a flit that those before it do not have
+                for part in (Part.DELIVERY, Part.DRAM):
+                    if GraphNode(tile, part) in self.reports:
+                        return GraphNode(tile, part), "whose words are being written"
             return None, f"has been issued, but its words have not been delivered to {tile_name(self.chip, target)}"
         return None, f"has been issued to the mover of {tile_name(self.chip, source)}"
 

@@ -22,7 +22,7 @@ from meshloom.hw.spec.isa import FETCH_TAG, Opcode, Unit
 from meshloom.hw.spec.routes import dimension_ordered, ports_at
 from meshloom.sched.program.names import tile_name
 from meshloom.sched.program.program import Program, Stream
-from meshloom.sched.program.routes import Route, route_of
+from meshloom.sched.program.routes import Route, receivers, route_of
 
 from ..devices.interface import Run
 from ..devices.readout import Record
@@ -189,7 +189,8 @@ def _packets(moved: list[Transfer], run: Run, chip: ChipConfig) -> PacketFigures
     """Latencies of packets; None on chips without `noc.arrivals`.
 
     The packets of a MOVE arrive in order. Where tags repeat, so do those of MOVEs with the same tag between the same
-    two tiles, as long as they take the same route.
+    two tiles, as long as they take the same route. Of a packet that several tiles take, the latency is that to its
+    destination.
     """
     if not chip.noc.arrivals:
         return None
@@ -200,11 +201,13 @@ def _packets(moved: list[Transfer], run: Run, chip: ChipConfig) -> PacketFigures
     sums = _Late()
     turns: dict[tuple[int, int], int] = defaultdict(int)
     for fields, route, _ in sorted(moved, key=lambda transfer: transfer.record.start):
-        key = fields["dst_tile"], fields.get("tag", 0)
+        tag = fields.get("tag", 0)
+        target, *copied = receivers(chip, fields)
         for packet in idle_move(fields, chip, route).packets:
-            record = arrived[key][turns[key]]
-            turns[key] += 1
+            record = arrived[target, tag][turns[target, tag]]
             sums.add(record.end - record.start, packet.latency)
+            for tile in (target, *copied):
+                turns[tile, tag] += 1
     return PacketFigures(
         count=sums.count,
         mean=sums.total / sums.count,

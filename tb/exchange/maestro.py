@@ -180,7 +180,7 @@ class _Reader:
 
 
 def read(path: Path, shape: ConvShape | None) -> ToolLayer:
-    """The layer of a file, of several the one that `shape` names, or else the first of its sizes. Raises
+    """The layer of a file, of several the one that `shape` names, or else the only one of its sizes. Raises
     ImportFileError, MappingError, OSError."""
     layers = _layers(path)
     return _read(path, layers, _number(path, layers, shape) if len(layers) > 1 else 0, shape)
@@ -210,14 +210,19 @@ def _number(path: Path, layers: Sequence[_MaestroLayer], shape: ConvShape | None
         named = [number for number, layer in enumerate(layers) if layer.name.lower() == own]
         if len(named) == 1:
             return named[0]
-        for number, layer in enumerate(layers):
-            try:
-                _shape(path, layer, shape)
-            except (ImportFileError, MappingError):
-                continue
-            return number
+        if len(alike := [number for number, layer in enumerate(layers) if _fits(path, layer, shape)]) == 1:
+            return alike[0]
     names = ", ".join(layer.name for layer in layers[:6])
     raise ImportFileError(f"{path}: has {len(layers)} layers ({names}); name one of them with --workload")
+
+
+def _fits(path: Path, layer: _MaestroLayer, shape: ConvShape) -> bool:
+    """Whether a layer has these sizes."""
+    try:
+        _shape(path, layer, shape)
+    except (ImportFileError, MappingError):
+        return False
+    return True
 
 
 def _read(path: Path, layers: Sequence[_MaestroLayer], number: int, shape: ConvShape | None) -> ToolLayer:

@@ -271,6 +271,7 @@ def test_planes_that_cannot_be(make: Any, message: str) -> None:
     ("changes", "message"),
     [
         ({"noc": {"multicast": ["east", "west"]}}, "two packets that meet could wait for each other for ever"),
+        ({"noc": {"multicast": ["east", "east"]}}, "names a direction twice"),
         ({"noc": {"multicast": ["east"], "data_vcs": 2}}, "packets are copied on one channel; set 1"),
         ({"noc": {"multicast": ["east"], "route_hops": 3}}, "are copied without danger of deadlock"),
         ({"noc": {"multicast": ["up"]}}, "north"),
@@ -287,3 +288,8 @@ def test_chips_without_multicast_have_heads_as_before() -> None:
     plain = ChipConfig.model_validate(CHIP.model_dump(mode="json") | {"noc": {}})
     assert copy_field(plain) is None
     assert copy_field(CHIP) == CopyField(DATA_HEAD.used, 4, ("east", "south"))
+
+
+def test_the_order_of_directions_makes_no_other_chip() -> None:
+    turned = ChipConfig.model_validate(CHIP.model_dump(mode="json") | {"noc": {"multicast": ["south", "east"]}})
+    assert (turned, turned.digest) == (CHIP, CHIP.digest)

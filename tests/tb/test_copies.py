@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
 from meshloom.hw.spec.config import ChipConfig
-from meshloom.hw.spec.isa import Region, address
+from meshloom.hw.spec.isa import Opcode, Region, Unit, address
 from meshloom.sched.ir.schedule import Move, Operation, Span
 from meshloom.sched.lowering.programs import unchecked
+from meshloom.sched.program.routes import default_route
 from meshloom.tb.compare.energy import estimate
+from meshloom.tb.compare.links import Transfer, _packets
 from meshloom.tb.compare.mismatch import _back, _Word
 from meshloom.tb.compare.tiles import layers_of
-from meshloom.tb.devices.readout import records_expected
+from meshloom.tb.devices.interface import Run
+from meshloom.tb.devices.readout import Record, records_expected
 from meshloom.tb.report.tables import _operation
 from meshloom.tb.results.energy import DEFAULT, load
 from meshloom.tb.verify.random_schedules import schedule_of
@@ -69,3 +75,20 @@ def test_every_tile_that_takes_a_packet_records_it() -> None:
     assert [expected[tile] for tile in (NEAR, MIDDLE, FAR)] == [1, 1, 1]
     wrong = ChipConfig.model_validate(CHIP.model_dump(mode="json") | {"noc": {"arrivals": True}})
     assert [records_expected(program, wrong)[tile] for tile in (NEAR, MIDDLE, FAR)] == [0, 0, 1]
+
+
+def test_packets_are_told_apart_where_several_tiles_take_those_of_one_tag() -> None:
+    """Two MOVEs of one tag: of three tiles that take the first one, the nearest takes the second one alone."""
+    first = {"tag": 5, "src_tile": DRAM, "src": 0, "src_run": 4, "dst_tile": FAR, "dst": 0, "dst_run": 4, "words": 4}
+    second = first | {"dst_tile": NEAR}
+    arrivals = [(NEAR, 10, 17), (MIDDLE, 10, 19), (FAR, 10, 21), (NEAR, 50, 100)]
+    records = [Record(tile, Unit.NONE, Opcode.MOVE, 5, 4, 0, start, end) for tile, start, end in arrivals]
+    run = SimpleNamespace(records=records)
+    senders = [Record(DRAM, Unit.MOVER, Opcode.MOVE, 5, 0, 0, start, start + 9) for start in (9, 49)]
+    moved = [
+        Transfer(fields, default_route(CHIP, DRAM, fields["dst_tile"]), record)
+        for fields, record in zip((first | {"copies": 2}, second), senders, strict=True)
+    ]
+    figures = _packets(moved, cast("Run", run), CHIP)
+    assert figures is not None
+    assert (figures.count, figures.worst) == (2, 50)

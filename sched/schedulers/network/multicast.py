@@ -42,6 +42,7 @@ class _Places:
         latest, earliest = self.between(some)
         first = min(self.at[index] for index in some)
         place = first if first > latest else (latest + min(earliest, floor(latest) + 1.0)) / 2
+        assert latest < place < earliest, "no room between what they wait for and what waits for them"
         for index in some:
             self.at[index] = place
 
@@ -78,7 +79,8 @@ def merged(
 
 def _line(operations: Sequence[Operation], group: Sequence[int], places: _Places, chip: ChipConfig) -> list[int]:
     """The first of some MOVEs of the same words, and as many others as can become one with it: that to the farthest
-    tile, then those to the tiles that it passes; none, if there are no others."""
+    tile, then those to the tiles that it passes; none, if there are no others. MOVEs with one source and different
+    targets never wait for each other directly, so what all wait for tells whether they can."""
     together: dict[int, int] = {}  # by tile
     for index in group:
         op = operations[index]

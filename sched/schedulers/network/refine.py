@@ -93,6 +93,7 @@ def _descend(search: SharingSearch, sharing: SharingOptions, some: Fusible, plan
     search.jump([change for single in singles for change in _changes(single, search, some)])
     _copy(search, COPIED)
     if search.best.copied:  # what suits it may be something else
+        search.left = 0
         search.allow(AFTER_COPIES)
         search.go_through(lambda layers: _changes(layers, search, some))
 
@@ -127,6 +128,7 @@ def _begin(search: SharingSearch, sharing: SharingOptions) -> None:
     try:
         search.try_(replace(sharing, whole=True))
     except (DoesNotFit, ProgramError):
+        search.left = max(search.left, 1)  # a first one there must be
         search.try_(replace(sharing, whole=False))
 
 

@@ -174,8 +174,8 @@ def _meshes() -> Iterator[Proof]:
         (plane(2, 2, copied=("east", "south")), True),
         (plane(3, 2, copied=("east", "south")), False),
         (plane(3, 3, copied=("east", "south")), False),
-        (plane(3, 3, copied=("west", "north")), False),
-        (plane(3, 3, routing="yx", copied=("east", "north")), False),
+        *((plane(3, 3, copied=ways), False) for ways in (("west", "north"), ("east", "north"), ("west", "south"))),
+        *((plane(3, 3, routing="yx", copied=(x, y)), False) for x in ("east", "west") for y in ("north", "south")),
         (plane(4, 2, copied=("west",)), False),
         (plane(2, 4, routing="yx", copied=("north",)), False),
     ):

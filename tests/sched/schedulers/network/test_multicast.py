@@ -16,6 +16,7 @@ from meshloom.sched.ir.schedule import Move, Operation, Span, writes
 from meshloom.sched.ir.validation import validate
 from meshloom.sched.lowering.predict import predict
 from meshloom.sched.lowering.semaphores.lower import lower
+from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.schedulers.network import refine, sharing_search
 from meshloom.sched.schedulers.network.multicast import merged
 from meshloom.sched.schedulers.network.refine import Effort, refined, with_effort
@@ -159,3 +160,20 @@ def test_networks_with_copies_can_run(name: str) -> None:
     result = schedule(graph, chip, sharing=SharingOptions(copied=frozenset(layer.output for layer in graph.layers)))
     assert copies(result) > 20
     check(lower(result.schedule, chip), chip, result.schedule)
+
+
+def test_where_whole_windows_have_no_room_a_quick_search_begins_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a chip whose routers copy nothing; copies are compared with that."""
+    tried: list[SharingOptions] = []
+
+    def schedule_unless(graph: Graph, chip: ChipConfig, progress: Any, memory: Any, sharing: Any, *more: Any) -> Any:
+        if sharing.whole:
+            raise DoesNotFit("whole windows are more words")
+        tried.append(sharing)
+        return schedule(graph, chip, progress, memory, sharing, *more)
+
+    for module in (refine, sharing_search):
+        monkeypatch.setattr(module, "schedule", schedule_unless)
+    with_effort(Effort.QUICK, rows(), CHIP)
+    assert [len(sharing.copied) for sharing in tried[:2]] == [0, 3]
+    assert tried[0].pushed == tried[1].pushed != frozenset()
