@@ -69,6 +69,12 @@ def _scatter(context: FloatContext, node: Node, attributes: Attributes, places: 
     _Joined(context, node).make(source, where, node.output[0])
 
 
+def _borders(written: NDArray[np.bool_], axis: int) -> NDArray[np.intp]:
+    """The numbers of the rows along an axis that differ from the row before."""
+    rows = np.moveaxis(written, axis, 0).reshape(written.shape[axis], -1)
+    return np.flatnonzero((rows[1:] != rows[:-1]).any(axis=1)) + 1
+
+
 @dataclass
 class _Joined:
     """What is joined of two tensors; `parts`: how many there are so far."""
@@ -83,13 +89,8 @@ class _Joined:
         if written.all() or not written.any():
             self._part(2 if written.any() else 0, source if written.any() else where, output)
             return
-        for axis in range(source.ndim):
-            rows = np.moveaxis(written, axis, 0).reshape(len(np.moveaxis(written, axis, 0)), -1)
-            cuts = np.flatnonzero((rows[1:] != rows[:-1]).any(axis=1)) + 1
-            if cuts.size:
-                break
-        else:
-            raise AssertionError("a part whose rows are alike along each axis is whole")
+        # where some are written and some not, rows along some axis differ
+        axis, cuts = next((axis, cuts) for axis in range(source.ndim) if (cuts := _borders(written, axis)).size)
         names: list[str] = []
         for part, place in zip(np.split(source, cuts, axis), np.split(where, cuts, axis), strict=True):
             names.append(self.context.fresh(f"{output}/part{len(names)}"))
