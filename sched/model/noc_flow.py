@@ -79,28 +79,28 @@ class _Input(Buffer):
             port.ask(now, packet.numbers[hop], self)
 
 
-class _Both(Place):
+class _Tee(Place):
     """Two places that take each flit at once: the next router's buffer, and a tile on the way."""
 
-    __slots__ = ("one", "tile")
+    __slots__ = ("onward", "tile")
 
-    def __init__(self, one: Place, tile: Place) -> None:
+    def __init__(self, onward: Place, tile: Place) -> None:
         super().__init__()
-        self.one, self.tile = one, tile
+        self.onward, self.tile = onward, tile
 
     def room(self, now: int) -> bool:
-        return self.one.room(now) and self.tile.room(now)
+        return self.onward.room(now) and self.tile.room(now)
 
     def fills(self, now: int) -> int:
-        return min(self.one.fills(now), self.tile.fills(now))
+        return min(self.onward.fills(now), self.tile.fills(now))
 
     def opens(self, now: int) -> int:
-        if self.one.room(now):
+        if self.onward.room(now):
             return self.tile.opens(now)
-        return self.one.opens(now) if self.tile.room(now) else max(self.one.opens(now), self.tile.opens(now))
+        return self.onward.opens(now) if self.tile.room(now) else max(self.onward.opens(now), self.tile.opens(now))
 
     def set_in(self, now: int, rate: int) -> None:
-        self.one.set_in(now, rate)
+        self.onward.set_in(now, rate)
         self.tile.set_in(now, rate)
 
 
@@ -185,7 +185,7 @@ class _Port(Link):
         flits, place, _ = packet.copies[hop][self.leg]
         if place is not OPEN:
             place.feeder = self
-        self.start(now, buffer, _Both(to, place), flits, self._has_copied)
+        self.start(now, buffer, _Tee(to, place), flits, self._has_copied)
 
     def _has_copied(self, now: int) -> None:
         """Both have taken them."""

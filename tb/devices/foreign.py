@@ -22,7 +22,7 @@ def watched(name: str, kind: DeviceKind) -> DeviceKind:
     def open_one(chip: ChipConfig, waves: bool, on_progress: Callable[[str], None]) -> Device:
         with _of_the_device(name, "cannot be opened", NoDeviceError):
             device: object = kind.open(chip, waves, on_progress)
-        return _Watched(name, _checked(name, device))
+        return _ForeignDevice(name, _checked(name, device))
 
     @wraps(kind.version)
     def version() -> str:
@@ -37,7 +37,7 @@ def watched(name: str, kind: DeviceKind) -> DeviceKind:
     return replace(kind, open=open_one, version=version, tools=tools)
 
 
-class _Watched:
+class _ForeignDevice:
     """A device, each of whose runs is one."""
 
     def __init__(self, name: str, device: Device) -> None:
@@ -73,15 +73,15 @@ class _Watched:
     def beside(self, on_progress: Callable[[str], None]) -> Device:
         with _of_the_device(self._name, "has none beside it", DeviceError):
             device: object = self._device.beside(on_progress)
-        return _Watched(self._name, _checked(self._name, device))
+        return _ForeignDevice(self._name, _checked(self._name, device))
 
 
 def _checked(name: str, device: object) -> Device:
     """What a device's code has made, if it is a device. Raises NoDeviceError."""
     if lacks := [part for part in ("run", "beside", "config", "name", "waves") if not hasattr(device, part)]:
         raise NoDeviceError(f"device {name} is a {type(device).__name__} without {', '.join(lacks)}; return a Device")
-    made: Device = device  # pyright: ignore[reportAssignmentType]  (it has all that a Device has)
-    return made
+    checked: Device = device  # pyright: ignore[reportAssignmentType]  (it has all that a Device has)
+    return checked
 
 
 @contextmanager

@@ -229,16 +229,16 @@ def head(target: int, copies: int, words: int, notify: bool = True, flip: int = 
 
 @pytest.mark.parametrize(("target", "told"), [(HERE, 1), (0x02, 0)])
 def test_the_destination_alone_notifies(target: int, told: int) -> None:
-    seen = taken(head(target, 1, 2))
+    seen = reception(head(target, 1, 2))
     assert (seen["written"], seen["told"], seen["faults"]) == ([3, 4], told, [])
 
 
 def test_a_flipped_number_of_copies_is_a_fault() -> None:
-    seen = taken(head(HERE, 1, 2, flip=2))
+    seen = reception(head(HERE, 1, 2, flip=2))
     assert (seen["written"], seen["told"], seen["faults"]) == ([], 0, [int(Cause.PARITY)])
 
 
-def taken(first: int) -> dict[str, Any]:
+def reception(first: int) -> dict[str, Any]:
     """What a tile does with a packet of two words."""
     unit, last = DataReceiver(CHIP, {Region.OUT: 64}), 1 << data_flit_bits(CHIP)
     writes, notices, faults = Sink(unit.write), Sink(unit.delivered), faults_of(unit.fault)

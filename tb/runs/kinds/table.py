@@ -91,14 +91,14 @@ def find(name: str, chip: ChipConfig | None = None) -> Sequence[WorkloadRequest]
     Raises WorkloadError, with the nearest names, when it means nothing.
     """
     kind = kind_of(name)
-    found = KINDS.get(kind).find(name, chip)
-    return found if kind in KINDS.shipped else _checked(kind, found)
+    result = KINDS.get(kind).find(name, chip)
+    return result if kind in KINDS.shipped else _checked(kind, result)
 
 
-def _checked(kind: str, found: object) -> Sequence[WorkloadRequest]:
+def _checked(kind: str, result: object) -> Sequence[WorkloadRequest]:
     """What a kind that does not ship has returned. Raises WorkloadError if it is no requests."""
-    returned = type(found).__name__
-    several = cast("Sequence[object]", found) if isinstance(found, list | tuple) else ()
+    returned = type(result).__name__
+    several = cast("Sequence[object]", result) if isinstance(result, list | tuple) else ()
     parts = ("name", "scheduled_as", "check", "plan", "prepare")
     lacks = [part for one in several for part in parts if not hasattr(one, part)]
     if not several or lacks:

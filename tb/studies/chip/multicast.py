@@ -36,7 +36,7 @@ def points(full: bool) -> list[RunPoint]:
     ]
 
 
-class _Pair:
+class _Comparison:
     """A network without copies and with them."""
 
     def __init__(self, point: RunPoint, without: Row, copied: Row) -> None:
@@ -64,24 +64,24 @@ def dram_bytes(row: Row) -> int:
     return row.network.dram_bytes
 
 
-def _pairs(rows: Rows, many: bool | None = None) -> list[_Pair]:
-    pairs: list[_Pair] = []
+def _pairs(rows: Rows, many: bool | None = None) -> list[_Comparison]:
+    pairs: list[_Comparison] = []
     directions = {chip: directions for chip, _, directions, _ in CASES}
     for point in rows.points:
         assert isinstance(point, RunPoint)
-        other = replace(point, changes=(*point.changes, ("noc.multicast", directions[point.chip])))
-        if point in rows and other in rows:
-            pairs.append(_Pair(point, rows[point], rows[other]))
+        copied = replace(point, changes=(*point.changes, ("noc.multicast", directions[point.chip])))
+        if point in rows and copied in rows:
+            pairs.append(_Comparison(point, rows[point], rows[copied]))
     return [pair for pair in pairs if many is None or (pair.cores == 25) == many]
 
 
-def _less(of: Callable[[Row], float]) -> Callable[[_Pair], str]:
+def _less(of: Callable[[Row], float]) -> Callable[[_Comparison], str]:
     return lambda pair: f"{100 * (1 - pair.share(of)):.1f}"
 
 
 def gains(rows: Rows) -> Table:
     """Every network both ways."""
-    columns: dict[str, Callable[[_Pair], str]] = {
+    columns: dict[str, Callable[[_Comparison], str]] = {
         "chip": lambda pair: pair.point.chip,
         "cores>": lambda pair: str(pair.cores),
         "network": lambda pair: pair.point.workload,

@@ -44,7 +44,7 @@ def span(tile: int, offset: int = 0, region: Region = Region.MAIN, words: int = 
     return Span(tile=tile, address=address(region, offset), run=words)
 
 
-def made(operations: list[Operation], config: ChipConfig = CHIP) -> Program:
+def checked(operations: list[Operation], config: ChipConfig = CHIP) -> Program:
     """The program of some operations, checked."""
     program = unchecked(schedule_of(operations, config), config)
     check(program, config)
@@ -110,7 +110,7 @@ def test_each_tile_that_takes_them_has_room() -> None:
 
 
 def test_a_listing_says_who_takes_them() -> None:
-    text = " ".join(listing(made([move(FAR, 2)]), CHIP))
+    text = " ".join(listing(checked([move(FAR, 2)]), CHIP))
     assert " and 2 tiles before it | notify s0 of dram@(0,0)" in text
 
 
@@ -134,7 +134,7 @@ def out_and_back() -> list[Operation]:
 
 
 def test_a_tile_on_the_way_waits_for_the_words_and_is_waited_for() -> None:
-    program = made(out_and_back())
+    program = checked(out_and_back())
     memories = Memories(CHIP)
     memories.region(DRAM, Region.MAIN)[:16] = np.arange(64, dtype=np.uint8).reshape(16, 4)
     execute(out_and_back(), memories)
@@ -205,7 +205,7 @@ def test_random_programs_have_copies_and_pass_the_checker() -> None:
 def test_alone_on_the_chip_a_move_takes_what_its_packets_take(words: int, depth: int, copies: int) -> None:
     """Each tile that takes a packet makes its head a cycle later; 0 cycles off."""
     config = chip(data_depth=depth)
-    program = made([move(FAR, copies, words)], config)
+    program = checked([move(FAR, copies, words)], config)
     (instruction,) = [one for stream in program.streams for one in stream.instructions if one.opcode is Opcode.MOVE]
     idle = idle_move(instruction.fields, config)
     executed = [entry for entry in play(program, config).executed if entry.opcode is Opcode.MOVE]

@@ -108,10 +108,10 @@ def _find_result(context: FloatContext, name: str, output: str) -> View:
     except Refused as refusal:
         if whole:
             return view
-        made = [node for node in context.model.nodes if name in node.output]
-        if not made:
+        sources = [node for node in context.model.nodes if name in node.output]
+        if not sources:
             raise OnnxError(f"{context.model.name}: output {output!r} cannot be made: {refusal}") from refusal
-        node, why = made[0], f"its result cannot be an output: {refusal}"  # which may be the host's
+        node, why = sources[0], f"its result cannot be an output: {refusal}"  # which may be the host's
         problem = NodeRefusal(node_name(node), operator_name(node), why, tuple(node.output))
         raise UnsupportedError(context.model.name, [problem]) from refusal
     finally:
