@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from meshloom.sched.model.native import compiled
+from meshloom.sched.support.processes import SEARCH_PROCESSES
 
 from .collecting import pytest_collection_finish
 from .tiers import pytest_addoption, pytest_collection_modifyitems, pytest_configure
@@ -15,6 +18,9 @@ __all__ = [
     "pytest_collection_modifyitems",
     "pytest_configure",
 ]  # hooks
+
+# a search is one process: the others run tests
+os.environ.setdefault(SEARCH_PROCESSES, "1")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -25,7 +25,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NoReturn, TypeVar
 from weakref import finalize
 
-from . import last_words, sockets
+from . import last_words, processes, sockets
 from .limits import Limits, time_text
 
 T = TypeVar("T")
@@ -125,6 +125,11 @@ class Process:
             if not here.poll(_BEGINS):
                 raise self._late(_BEGINS)
             here.recv()
+
+    @property
+    def connection(self) -> Connection:
+        """Where its messages come in, to wait for."""
+        return self._child.connection
 
     def send(self, message: object) -> None:
         """Sends it a message. Raises DiedError."""
@@ -258,6 +263,7 @@ def _become(
     try:
         os.setpgid(0, 0)
         last_words.die_with(caller)
+        processes.alone()
         last_words.prepare(words, source)
         with suppress(OSError):  # there may be no stderr
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from meshloom.sched.support.last_words import die_with
 from meshloom.sched.support.limits import Guard, guard, guarded
+from meshloom.sched.support.processes import share
 
 from ..results.events import Stage
 
@@ -46,11 +47,12 @@ def report_search(state: Any) -> None:
     report_progress(state.layer, f"{state.done:,} of {state.total:,} tilings searched{best}")
 
 
-def _begin(parent: Connection, by: Guard) -> None:
+def _begin(parent: Connection, by: Guard, count: int) -> None:
     """Ignores Ctrl-C, which the parent handles by stopping its workers, and ends when the parent does. `by`: what
-    schedulers are held to."""
+    schedulers are held to; `count`: how many workers share the processors."""
     global _parent
     die_with(os.getppid())
+    share(count)
     guarded(by).__enter__()  # as long as the process lives
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _parent = parent
@@ -81,7 +83,8 @@ def workers(count: int) -> Generator[Workers]:
     """Worker processes. Ends them when their use ends early, because a network may take them minutes."""
     others = set(multiprocessing.active_children())
     messages, heard = multiprocessing.Pipe(duplex=False)
-    with messages, heard, ProcessPoolExecutor(max_workers=count, initializer=_begin, initargs=(heard, guard())) as pool:
+    pool = ProcessPoolExecutor(max_workers=count, initializer=_begin, initargs=(heard, guard(), count))
+    with messages, heard, pool:
         try:
             yield Workers(pool, messages)
         except BaseException:

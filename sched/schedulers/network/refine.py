@@ -16,6 +16,7 @@ several cores need: in all layers, then in single ones.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from enum import StrEnum
 from typing import Any
@@ -29,6 +30,7 @@ from ...support.garbage import uncollected
 from ...workload.graph import Graph
 from .conv import Planner
 from .fusing import Fusible, FusionDepth, fusible
+from .lookahead import lookahead
 from .scheduler import NetworkSchedule, Progress, schedule
 from .sharing import HORIZONS, SWITCHES, Change, SharingOptions, streams
 from .sharing_search import HOPELESS, HOPELESS_LARGE, ComparisonBudget, SharingSearch
@@ -68,7 +70,13 @@ def refined(
     if budget.most < 2:
         return schedule(graph, chip, progress, memory, sharing)
     search = SharingSearch(graph, chip, progress, memory, budget, some.owners)
-    _descend(search, sharing, some, planner)
+
+    def descent(search: SharingSearch) -> None:
+        _descend(search, sharing, some, planner)
+
+    # what planners search for takes long, and each process would do so for itself
+    with lookahead(search, descent) if planner is None and sharing.planner is None else nullcontext():
+        descent(search)
     return search.result or schedule(graph, chip, progress, memory, search.best)
 
 

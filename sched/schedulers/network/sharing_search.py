@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from random import Random
 
 from pydantic import TypeAdapter
@@ -50,10 +51,10 @@ class ComparisonBudget:
 
 
 @dataclass(frozen=True)
-class _Played:
-    """A schedule: the cycles that list scheduling foresees, how many operations it has, the cycles that it takes (None:
-    it has not been played), and its layers, those first for which arrays wait longest (None: nobody has looked, since
-    it was not the best), and those that could be made as if they were alone; whether some tensor between
+class Played:
+    """How a schedule did: the cycles that list scheduling foresees, how many operations it has, the cycles that it
+    takes (None: it has not been played), and its layers, those first for which arrays wait longest (None: nobody has
+    looked, since it was not the best), and those that could be made as if they were alone; whether some tensor between
     layers has no room in the scratchpad; see `NetworkSchedule` for `roomless`."""
 
     estimate: int
@@ -64,12 +65,14 @@ class _Played:
     spilled: bool = False
     roomless: tuple[tuple[str, FusionDepth], ...] = ()
 
-    def same(self, other: _Played) -> bool:
+    def same(self, other: Played) -> bool:
         """Whether it is another by all that a search looks at."""
         return (self.estimate, self.operations, self.cycles) == (other.estimate, other.operations, other.cycles)
 
 
-_PLAYED = TypeAdapter(_Played)
+_PLAYED = TypeAdapter(Played)
+#: How a schedule did, and the schedule, if it has room and is at hand.
+Judged = tuple[Played, NetworkSchedule | None]
 
 
 def _waits(
@@ -103,30 +106,32 @@ def _decisive(sharing: SharingOptions) -> tuple[object, object]:
 
 
 class SharingSearch:
-    """The best so far: `best`, its schedule `result` if that is at hand, and its layers, the `worst` first; those that
-    could be made as if they were `alone`; whether it has `spilled`. `roomless`: what had no room to be computed
-    together in any schedule so far; `left`: schedules that may still be made, not counting those that change nothing;
-    `owners`: see `_waits`; `hopeless`: see `HOPELESS`; while it is less than `HOPELESS_LARGE`, two schedules that
-    are not played count as one."""
+    """The best so far: `best`, how it did (`standing`; None: there is none yet), its schedule `result` if that is at
+    hand, and its layers, the `worst` first; those that could be made as if they were `alone`; whether it has `spilled`.
+    `roomless`: what had no room to be computed together in any schedule so far; `left`: schedules that may still be
+    made, not counting those that change nothing; `owners`: see `_waits`; `hopeless`: see `HOPELESS`; while it is less
+    than `HOPELESS_LARGE`, two schedules that are not played count as one. `outcomes`: of all that were compared, or why
+    the first cannot be; `judge`: makes a schedule and plays it (see `judged`)."""
 
     def __init__(
         self, graph: Graph, chip: ChipConfig, progress: Progress | None, memory: SearchCache | None,
         budget: ComparisonBudget, owners: Mapping[str, str],
     ) -> None:  # fmt: skip
         self.graph, self.chip, self.progress, self.memory = graph, chip, progress, memory
+        self.budget, self.owners = budget, owners
         self.left = self.most = budget.most
         self.hopeless = HOPELESS
+        self.outcomes: dict[SharingOptions, Played | DoesNotFit | ProgramError] = {}
+        self.judge: Callable[[SharingOptions], Judged] = self.judged
         self._refused = 0
-        self._owners, self._budget = owners, budget
         self.best = SharingOptions()
         self.result: NetworkSchedule | None = None
         self.worst: tuple[str, ...] = ()
         self.alone: tuple[str, ...] = ()
         self.spilled = False
         self.roomless: set[tuple[str, FusionDepth]] = set()
-        self._best: _Played | None = None
+        self.standing: Played | None = None
         self._tried: set[SharingOptions] = set()
-        self._form = form(graph)
         self._reuse = Reuse()
 
     def try_(self, sharing: SharingOptions) -> None:
@@ -134,30 +139,40 @@ class SharingSearch:
         is none yet and this one, or its code, has no room."""
         if not self.left or sharing in self._tried:
             return
-        first = self._best is None
+        first = self.standing is None
         self._tried.add(sharing)
         self.left -= 1
         if self.progress and not first:
             self.progress(ANOTHER, self.most - self.left - 1, self.most)
-        key = "refined", self._form, *_decisive(sharing)
-        played, result = self._recall(key), None
-        if played is None:
-            played, result = self._judged(sharing)
-            if self.memory:
-                self.memory.put(key, _PLAYED, played)
+        try:
+            played, result = self.outcome(sharing)
+        except (DoesNotFit, ProgramError) as refusal:
+            self.outcomes[sharing] = refusal
+            raise
+        self.outcomes[sharing] = played
         self.roomless.update(played.roomless)
-        if self._best and played.same(self._best):  # made and not played, since it changes nothing
+        if self.standing and played.same(self.standing):  # made and not played, since it changes nothing
             self.left += 1
         if played.cycles is not None and self._better(played.cycles):
-            self.best, self.result, self._best = with_room(sharing, played.roomless), result, played
+            self.best, self.result, self.standing = with_room(sharing, played.roomless), result, played
             self._tried.add(self.best)
             self.worst, self.alone, self.spilled = played.worst or (), played.alone, played.spilled
         if played.cycles is None and self.hopeless < HOPELESS_LARGE:  # made and not played: half the work
             self._refused ^= 1
             self.left += self._refused
-        if first and self._budget.work is not None:
-            compared = max(self._budget.least, self._budget.work // played.operations)
+        if first and self.budget.work is not None:
+            compared = max(self.budget.least, self.budget.work // played.operations)
             self.left, self.most = min(self.left, compared - 1), min(self.most, compared)
+
+    def outcome(self, sharing: SharingOptions) -> Judged:
+        """How a schedule does, and the schedule if it was made for that. Raises as `judged`."""
+        key = self._key(sharing)
+        played, result = self._recall(key), None
+        if played is None:
+            played, result = self.judge(sharing)
+            if self.memory:
+                self.memory.put(key, _PLAYED, played)
+        return played, result
 
     def allow(self, more: int) -> None:
         """So many more schedules may be compared."""
@@ -166,22 +181,32 @@ class SharingSearch:
     @property
     def is_large(self) -> bool:
         """Whether the best takes long to play."""
-        return self._best is not None and self._best.operations > LARGE
+        return self.standing is not None and self.standing.operations > LARGE
 
     def try_all(self, changes: Iterable[Change]) -> None:
         """Compares the best, changed in each of some ways, with the best so far."""
         for change in changes:
             self.try_(change(self.best))
 
-    def _recall(self, key: object) -> _Played | None:
-        """What is known of a schedule, if it will do now."""
-        played = self.memory.get(key, _PLAYED) if self.memory else None
-        return played if played is not None and self._enough(played) else None
+    def recall(self, sharing: SharingOptions) -> Played | None:
+        """What the memory says of a schedule, if it will do now."""
+        return self._recall(self._key(sharing)) if self.memory else None
 
-    def _judged(self, sharing: SharingOptions) -> tuple[_Played, NetworkSchedule | None]:
+    def _recall(self, key: object) -> Played | None:
+        played = self.memory.get(key, _PLAYED) if self.memory else None
+        return played if played is not None and self.enough(played) else None
+
+    def _key(self, sharing: SharingOptions) -> tuple[object, ...]:
+        return "refined", self._form, *_decisive(sharing)
+
+    @cached_property
+    def _form(self) -> str:
+        return form(self.graph)
+
+    def judged(self, sharing: SharingOptions) -> Judged:
         """Makes a schedule and plays it. Raises DoesNotFit if there is none yet and this one has no room, ProgramError
         if its code has none."""
-        first = self._best is None
+        first = self.standing is None
         try:
             progress = self.progress if first else None
             result = schedule(self.graph, self.chip, progress, self.memory, sharing, self._reuse)
@@ -189,7 +214,7 @@ class SharingSearch:
         except (DoesNotFit, ProgramError):
             if first:
                 raise
-            return _Played(FOREVER), None
+            return Played(FOREVER), None
 
     def go_through(
         self, changes: Callable[[frozenset[str]], Iterable[Change]], groups: Mapping[str, frozenset[str]] | None = None
@@ -215,32 +240,32 @@ class SharingSearch:
             self.try_(sharing)
 
     def _better(self, cycles: int) -> bool:
-        return self._best is None or cycles < (self._best.cycles or 0)
+        return self.standing is None or cycles < (self.standing.cycles or 0)
 
-    def _enough(self, played: _Played) -> bool:
+    def enough(self, played: Played) -> bool:
         """Whether what is known of a schedule will do, now that it is compared with the best."""
         if played.cycles is None:
             return self._hopeless(played.estimate)
         return played.worst is not None or not self._better(played.cycles)
 
     def _hopeless(self, estimate: int) -> bool:
-        return self._best is not None and estimate > self.hopeless * self._best.estimate
+        return self.standing is not None and estimate > self.hopeless * self.standing.estimate
 
-    def _play(self, result: NetworkSchedule) -> tuple[_Played, NetworkSchedule]:
+    def _play(self, result: NetworkSchedule) -> Judged:
         """What a schedule takes, and the schedule with its program; not played if it cannot be the best, or is the best
         one once more."""
         operations = result.schedule.operations
         if self._hopeless(result.estimate):
-            return _Played(result.estimate, len(operations), roomless=result.roomless), result
-        if self._best and self.result and operations == self.result.schedule.operations:
-            return replace(self._best, roomless=result.roomless), result
+            return Played(result.estimate, len(operations), roomless=result.roomless), result
+        if self.standing and self.result and operations == self.result.schedule.operations:
+            return replace(self.standing, roomless=result.roomless), result
         needs = self._reuse.needs(operations)
         with cycles_freed():
             done = lowered(result.schedule, self.chip, needs)
         cycles, worst = done.timeline.cycles, None
         if self._better(cycles):  # only the best is asked what to change
             predicted = prediction(result.schedule, done.program, done.timeline)
-            worst = _waits(result, predicted, self.chip, self._owners)
+            worst = _waits(result, predicted, self.chip, self.owners)
         spilled = not set(result.spilled).issubset(self.graph.outputs)  # these go to DRAM in any case
-        played = _Played(result.estimate, len(operations), cycles, worst, result.alone, spilled, result.roomless)
+        played = Played(result.estimate, len(operations), cycles, worst, result.alone, spilled, result.roomless)
         return played, replace(result, lowered=done)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from meshloom.sched.store import cache
 from meshloom.sched.store.kinds import NATIVE, NUMBA, SCHEDULES
+from meshloom.sched.support.processes import SEARCH_PROCESSES
 
 from ...build.tools import compiler_version
 from ...results.schema import Results
@@ -104,10 +105,10 @@ class FirstRunPoint(Point):
         stages.unlink(missing_ok=True)
         request = [self.workload, "--chip", self.chip, "--jobs", "1", "--json", str(rows)]
         command = [sys.executable, "-m", "meshloom.tb.cli.main", "run", *request]
-        environment = os.environ | {cache.VARIABLE: str(root), stage_times.VARIABLE: str(stages)}
+        settings = {cache.VARIABLE: str(root), stage_times.VARIABLE: str(stages), SEARCH_PROCESSES: "1"}
         process = subprocess.run(
             [sys.executable, "-c", _MEASURED_BY, str(sums), *command],
-            env=environment,
+            env=os.environ | settings,
             text=True,
             stderr=subprocess.PIPE,
             check=False,

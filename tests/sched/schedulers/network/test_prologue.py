@@ -189,16 +189,16 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> list[SharingOptions]:
 def counting_differences(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Cycles foreseen of all schedules that a search has made and that were not as the best one."""
     result = list[int]()
-    judged = SharingSearch._judged
+    judged = SharingSearch.judged
 
     def counted(self: SharingSearch, sharing: SharingOptions) -> object:
-        best = self._best
+        best = self.standing
         played, schedule = judged(self, sharing)
         if best is None or not played.same(best):
             result.append(played.estimate)
         return played, schedule
 
-    monkeypatch.setattr(SharingSearch, "_judged", counted)
+    monkeypatch.setattr(SharingSearch, "judged", counted)
     return result
 
 
