@@ -25,7 +25,12 @@ class GenerateRequest:
     """A text to be generated: the fields are the options of the command."""
 
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="Language model: shakespeare, shakespeare_experts, or an .npz file.")
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="Language model: shakespeare, shakespeare_experts, a folder of transformers' (Llama, Mistral, Qwen2, "
+            "GPT-2, GPT-Neo; config.json, safetensors, tokenizer.json), or an .npz file.",
+        ),
     ]
     prompt: Annotated[str, typer.Option(metavar="TEXT", help="Text to go on from.")]
     tokens: Annotated[int, typer.Option(min=1, max=1_000_000, metavar="N", help="Tokens to generate, in all.")] = 32
@@ -45,6 +50,23 @@ class GenerateRequest:
         ),
     ] = 0
     weight_bits: WeightBits = 8
+    calibrate: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Text for a folder's model: its beginning sets the steps of int8, what follows is for the perplexity; "
+            "default: that of shakespeare.",
+        ),
+    ] = None
+    context: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            max=4096,
+            metavar="N",
+            help="Tokens that a folder's model looks at; default: 128, or all if it has fewer.",
+        ),
+    ] = None
     device: Device = "verilator"
     without_rtl: Annotated[
         bool, typer.Option("--model", help="No RTL: ONNX Runtime computes, the timeline model counts cycles.")
@@ -75,6 +97,7 @@ class GenerateRequest:
         'meshloom generate shakespeare --prompt "To be, or not to be" --tokens 64 --speculate 3',
         'meshloom generate shakespeare --prompt "ROMEO:" --weight-bits 4 --set core.int4=true',
         'meshloom generate shakespeare_experts --prompt "ROMEO:" --tokens 32',
+        'meshloom generate my_llama/ --prompt "Once upon a time" --calibrate stories.txt --context 64',
     )
 )
 @filled(GenerateRequest)
@@ -114,21 +137,28 @@ def generate(request: GenerateRequest) -> None:
     if keep.exists() and not keep.is_file():  # it is read again, which of a device might never end
         raise typer.BadParameter(f"{keep} is no file that a later run could go on from", param_hint="--checkpoint")
     screen = console(stderr=request.json == STDOUT)
-    count, stack = 0, ExitStack()
+    tokens, stack = 0, ExitStack()
+
+    def begin(text: str) -> None:
+        nonlocal tokens
+        tokens = max(0, len(generation.model.tokens(text)) - generation.read)
+        show(text)
+
+    def add(text: str) -> None:
+        nonlocal tokens
+        tokens += 1
+        show(text)
 
     def show(text: str) -> None:
-        nonlocal count
         stack.close()  # a line that moves and a text that grows do not go together
-        count += len(text)
         screen.print(text, end="", markup=False, highlight=False, soft_wrap=True)
 
     def progress() -> str:
-        tokens = max(0, count - len(generation.prompt))
         return f"after {tokens} of {request.tokens} tokens; {f'kept in {keep}' if keep.exists() else 'nothing is kept'}"
 
     with resumable(progress, "--fresh"), stack:
         working = stack.enter_context(Working(screen, f"{generation.model.name} on {generation.chip.name}"))
-        results = run_generation(generation, working.say, show, show)
+        results = run_generation(generation, working.say, begin, add)
     screen.print()
     print_language(results, screen)
     conclude(results, path, request.json, screen)
@@ -140,7 +170,7 @@ def _generation(request: GenerateRequest) -> Generation:
 
     from meshloom.hw.spec.config import load as load_chip
     from meshloom.sched.schedulers.registry import check_scheduler, options_of
-    from meshloom.sched.workload.language.model import load
+    from meshloom.sched.workload.language.pretrained import load
 
     from ..inputs.chips import at_clock
     from ..results.recorder import RESULTS_FOLDER
@@ -153,7 +183,7 @@ def _generation(request: GenerateRequest) -> Generation:
     check_weight_bits(request.weight_bits)
     check_scheduler(request.scheduler, "networks")
     generation = Generation(
-        load(request.model),
+        load(request.model, request.calibrate, request.context or 0),
         request.prompt,
         request.tokens,
         at_clock(with_fields(load_chip(request.chip), request.set), request.clock),

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 from meshloom.sched.workload.language.drawn import entries
 from meshloom.sched.workload.language.model import LanguageModel, model_of
 
-__all__ = ["entries", "model_with_experts", "random_model"]
+__all__ = ["DECODERS", "decoder", "entries", "model_with_experts", "random_model"]
+#: Families of transformers' models that are read (`scripts/tiny_decoders.py` has written one of each).
+DECODERS = ("llama", "qwen2", "gpt2", "gpt_neo")
+_DECODERS = Path(__file__).parent / "workload" / "decoders"
 
 
 def random_model() -> LanguageModel:
@@ -17,3 +22,12 @@ def random_model() -> LanguageModel:
 def model_with_experts(**changes: Any) -> LanguageModel:
     """Two layers with four experts each, of which a token takes two."""
     return model_of("mixed", entries(layers=2, experts=4, top=2) | changes, "mixed.npz")
+
+
+def decoder(family: str, folder: Path) -> Path:
+    """A copy of a tiny one below a folder, as `save_pretrained` leaves it; its tokens and logits are in
+    `expected.npz`."""
+    place = folder / family
+    shutil.copytree(_DECODERS / family, place)
+    shutil.copy(_DECODERS / "tokenizer.json", place)
+    return place

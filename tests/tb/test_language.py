@@ -12,17 +12,19 @@ import numpy as np
 import pytest
 
 from meshloom.hw.spec.config import load as load_chip
+from meshloom.sched.workload.language import pretrained
 from meshloom.sched.workload.language.integers import integers
 from meshloom.sched.workload.language.model import LanguageError, load
 from meshloom.sched.workload.language.speculation import accept, guess
 from meshloom.tb.devices.interface import Job
 from meshloom.tb.results.language import LanguageResults
-from meshloom.tb.runs.language.generation import Generation, generate
+from meshloom.tb.runs.language.generation import Generation, _grown, generate
 from meshloom.tb.runs.language.state import TextStateError
 from meshloom.tb.runs.language.step import LanguageStep, least_cycles
 from meshloom.tb.runs.network import PreparedNetwork, job
 
-from ..sched.language_models import entries, random_model
+from ..sched.language_models import DECODERS, decoder, entries, random_model
+from ..tiers import slow_but
 from .command_line import invoke
 
 
@@ -164,6 +166,31 @@ def test_damaged_checkpoints_are_refused(tmp_path: Path) -> None:
             generate(whole)
 
 
+@pytest.mark.parametrize("family", slow_but(DECODERS, "llama"))
+def test_a_folder_of_transformers_writes_on_the_rtl(family: str, tmp_path: Path) -> None:
+    """Prefill in chunks, decode with guesses: every byte and every cycle is right, and the text goes on with the
+    prompt's."""
+    model = pretrained.load(str(decoder(family, tmp_path)), context=24)
+    text = Generation(model, "what light", 4, load_chip("tiny"), tmp_path / "text.npz", chunk=4, speculate=1)
+    shown: list[str] = []
+    results = generate(text, on_begin=shown.append, on_token=shown.append)
+    assert results.ok, results.reasons
+    assert results.bytes_checked > 10_000
+    assert results.prefill.tokens == text.read < len(text.prompt)
+    assert "".join(shown) in (
+        text.prompt + results.text,
+        text.prompt + results.text.rstrip("\N{REPLACEMENT CHARACTER}"),
+    )
+    assert shown[0] == text.prompt
+    assert len(shown) == 1 + text.tokens
+
+
+def test_half_a_character_is_not_shown() -> None:
+    assert _grown("a", "a\N{REPLACEMENT CHARACTER}") == "a"
+    assert _grown("a", "a\N{EURO SIGN}") == "a\N{EURO SIGN}"
+    assert _grown("a ", "a") == "a ", "what has been shown stays"
+
+
 def test_what_cannot_be_is_one_line(tmp_path: Path) -> None:
     for changes, text in (
         ({"prompt": ""}, "the prompt is empty"),
@@ -197,6 +224,26 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["--tokens", "99"], "3 tokens and 99 new ones are 101 tokens to look at"),
         (["--scheduler", "klotski"], "only loop_order knows what stays in DRAM"),
         (["--tokens", "2", "--checkpoint", "/dev/null"], "is no file that a later run could go on from"),
+    ):
+        refused = invoke(*command, *more)
+        assert refused.exit_code == 2
+        assert text in " ".join(refused.stderr.split()).replace("│ ", "").replace(" │", "")
+
+
+def test_the_command_with_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    decoder("gpt2", tmp_path)
+    Path("own.txt").write_text("what light is the sun? " * 20)
+    command = ["generate", "gpt2", "--prompt", "what light", "--chip", "tiny", "--model"]
+    shown = invoke(*command, "--tokens", 2, "--calibrate", "own.txt", "--context", 20, "--json", "a.json")
+    assert shown.exit_code == 0, shown.stderr
+    results = LanguageResults.model_validate_json(Path("a.json").read_text())
+    assert (results.model, results.context, results.prompt) == ("gpt2", 20, "what light")
+    for more, text in (
+        (["--context", "49"], "the model looks at 48 tokens; take a --context of 2 to 48, not 49"),
+        (["--calibrate", "gpt2/model.safetensors"], "is no text in UTF-8"),
+        (["--calibrate", "nothing.txt"], "is no text in UTF-8"),
+        (["--tokens", "60", "--context", "20"], "60 new ones are 64 tokens to look at, model gpt2 looks at 20"),
     ):
         refused = invoke(*command, *more)
         assert refused.exit_code == 2

@@ -23,6 +23,7 @@ from .. import int4
 from ..graph import TABLE_SIZE, Graph, Kind, Layer, PastePlace, Value, Window
 from ..normalisation import ONE, quotient_scale, softmax
 from ..regions import Cache
+from .activation import ACTIVATIONS
 from .integers import WEIGHT_BITS, Integers
 from .model import LanguageError, LanguageModel
 
@@ -86,6 +87,9 @@ class StepBuilder:
     def build(self) -> Graph:
         """The whole step."""
         x = self._input("x", self.integers.steps["x"])
+        if self.model.rotary:
+            for name in ("cos", "sin"):
+                self._input(name, self.integers.steps[name])
         self._counted()
         for layer in range(self.model.layers):
             rescaled, feed = self._attended(layer, x)
@@ -94,8 +98,26 @@ class StepBuilder:
 
     def _dense(self, layer: int, rescaled: str, feed: str) -> str:
         """The rest of a layer without experts."""
-        hidden = self._product(f"{layer}/up", feed, f"{layer}/hidden", relu=True)
-        return self._residual(f"{layer}/down", hidden, rescaled, f"{layer}/z")
+        return self._residual(f"{layer}/down", self._hidden(layer, feed), rescaled, f"{layer}/z")
+
+    def _hidden(self, layer: int, feed: str) -> str:
+        """What is between the two products of a layer."""
+        steps, hidden = self.integers.steps, f"{layer}/hidden"
+        if not self.model.gated and self.model.activation == "relu":
+            return self._product(f"{layer}/up", feed, hidden, relu=True)
+        if not self.model.gated:
+            return self._activated(self._product(f"{layer}/up", feed, f"{layer}/raised"), hidden)
+        active = self._activated(self._product(f"{layer}/gate", feed, f"{layer}/gate"), f"{layer}/active")
+        raised = self._product(f"{layer}/up", feed, f"{layer}/raised")
+        scale = self.integers.multiplier(hidden, steps[active], steps[raised], 1 / steps[hidden])
+        return self._add("mul", hidden, (active, raised), steps[hidden], scale=scale)
+
+    def _activated(self, x: str, y: str) -> str:
+        """The activation of each number."""
+        steps, numbers = self.integers.steps, np.arange(TABLE_SIZE) - TABLE_SIZE // 2
+        real = ACTIVATIONS[self.model.activation](numbers * steps[x])
+        table = np.clip(np.rint(real / steps[y]), -128, 127).astype(np.int8)
+        return self._add("table", y, (x,), steps[y], table=table)
 
     def _input(self, name: str, step: float, channels: int = 0) -> str:
         """An input with a pixel for each token; `channels`: 0 for as many as a token has between layers."""
@@ -143,13 +165,29 @@ class StepBuilder:
         self.steps[name] = step
         return name
 
-    def _product(self, name: str, x: str, y: str, *, relu: bool = False, gain: float = 1.0, y_step: str = "") -> str:
-        """The product `y` of `x` with weights. `y_step`: the tensor whose step it has, if it is another."""
-        filters = self.integers.filters(name, x, y_step or y, gain)
+    def _product(
+        self, name: str, x: str, y: str, *, relu: bool = False, gain: float = 1.0, y_step: str = "",
+        turned: bool = False,
+    ) -> str:  # fmt: skip
+        """The product `y` of `x` with weights. `y_step`: the tensor whose step it has, if it is another; `turned`: see
+        `Integers.filters`."""
+        filters = self.integers.filters(name, x, y_step or y, gain, turned)
         return self._add(
             "conv", y, (x,), self.integers.steps[y_step or y], w=filters.w[:, :, None, None], bias=filters.bias,
             scale=filters.scale, relu=relu, group=int4.GROUP if self.integers.weight_bits == WEIGHT_BITS[0] else 0,
         )  # fmt: skip
+
+    def _placed(self, name: str, x: str, gain: float = 1.0) -> str:
+        """Queries or keys, by that product: turned by their positions if these are rotary. Who turns a pair of numbers
+        adds cos times the pair and sin times the same turned by a quarter, which are other weights' products."""
+        if not self.model.rotary:
+            return self._product(name, x, name, gain=gain)
+        step, parts = self.integers.steps[name], list[str]()
+        for factor, turned in (("cos", False), ("sin", True)):
+            product = self._product(name, x, f"{name}/by_{factor}", gain=gain, y_step=name, turned=turned)
+            scale = self.integers.multiplier(f"{name}/{factor}", self.integers.steps[factor])
+            parts.append(self._add("mul", f"{name}/{factor}", (product, factor), step, scale=scale))
+        return self._add("add", name, parts, step)
 
     def _rescaled(self, r: str, y: str) -> str:
         """The residual `r` in the step of the sum `y`: it grows from layer to layer. It comes before what it is added
@@ -206,10 +244,10 @@ class StepBuilder:
     def _attention(self, layer: int, x: str) -> list[tuple[str, str]]:
         """By text what each new token takes of each key, and the values, both with keys along channels. Keys come
         first, and values are turned at once: neither needs the scores."""
-        texts, gain = range(len(self.news)), (self.model.width // self.model.heads) ** -0.5
-        self._product(f"{layer}/k", x, f"{layer}/k")
+        texts = range(len(self.news))
+        self._placed(f"{layer}/k", x)
         keys = [self._cached(f"{layer}/k", text) for text in texts]
-        self._product(f"{layer}/q", x, f"{layer}/q", gain=gain)
+        self._placed(f"{layer}/q", x, gain=self.model.score_gain)
         self._product(f"{layer}/v", x, f"{layer}/v")
         values = [self._turned(layer, text) for text in texts]
         segments: list[list[Layer]] = []

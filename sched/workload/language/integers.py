@@ -39,14 +39,18 @@ class Integers:
     steps: dict[str, float]
     weight_bits: int = 8
 
-    def filters(self, name: str, x: str, y: str, gain: float = 1.0) -> Filters:
-        """The product `name` (an entry of the model without ".weight") from tensor x to y, its weights times `gain`.
+    def filters(self, name: str, x: str, y: str, gain: float = 1.0, turned: bool = False) -> Filters:
+        """The product `name` (an entry of the model without ".weight") from tensor x to y, its weights and its bias
+        times `gain`. `turned`: its result turned by a quarter (`reference.quarter`).
 
         Raises LanguageError if no multiplier says its steps.
         """
         w = self.model.arrays.get(f"{name}.weight", self.model.arrays.get(name))
         assert w is not None
-        w = w.astype(np.float64) * gain
+        bias = self.model.arrays.get(f"{name}.bias", np.zeros(len(w), np.float32))
+        if turned:
+            w, bias = reference.quarter(self.model, w.T).T, reference.quarter(self.model, bias)
+        w, bias = w.astype(np.float64) * gain, bias.astype(np.float64) * gain
         ratio = self.steps[x] / self.steps[y]
         most = int4.LARGEST if self.weight_bits == WEIGHT_BITS[0] else 127
         scale = min(SCALE_LIMIT, max(1, round(float(np.abs(w).max()) / most * ratio * _ONE)))
@@ -55,7 +59,6 @@ class Integers:
             rounded = int4.in_groups(w / step)
         else:
             rounded = np.clip(np.rint(w / step), -most, most).astype(np.int8)
-        bias = self.model.arrays.get(f"{name}.bias", np.zeros(len(w), np.float32)).astype(np.float64)
         return Filters(rounded, np.rint(bias / (step * self.steps[x])).astype(np.int32), scale)
 
     def multiplier(self, name: str, *factors: float) -> int:
@@ -68,10 +71,16 @@ class Integers:
             )
         return number
 
-    def embedded(self, tokens: NDArray[np.int64], first: int) -> NDArray[np.int8]:
-        """What goes into the first layer, int8 [1, W, 1, tokens]; `first`: position of the first token."""
-        real = reference.embedded(self.model, tokens, first)
-        return np.clip(np.rint(real / self.steps["x"]), -128, 127).astype(np.int8).T[None, :, None, :].copy()
+    def entered(self, tokens: NDArray[np.int64], first: int) -> dict[str, NDArray[np.int8]]:
+        """What goes into a step by name, int8 [1, W, 1, tokens]: `x` into the first layer and, of a model with rotary
+        positions, `cos` and `sin` (`reference.turns`). `first`: position of the first token."""
+        real = {"x": reference.embedded(self.model, tokens, first)}
+        if self.model.rotary:
+            real |= reference.turns(self.model, len(tokens), first)
+        return {
+            name: np.clip(np.rint(value / self.steps[name]), -128, 127).astype(np.int8).T[None, :, None, :].copy()
+            for name, value in real.items()
+        }
 
 
 def integers(model: LanguageModel, weight_bits: int = 8) -> Integers:
@@ -85,7 +94,7 @@ def integers(model: LanguageModel, weight_bits: int = 8) -> Integers:
     tokens = model.tokens(model.calibration)
     for first in range(0, len(tokens), model.context):
         reference.scores(model, tokens[first : first + model.context], watch)
-    steps: dict[str, float] = {}
+    steps: dict[str, float] = {"cos": 1 / 127, "sin": 1 / 127} if model.rotary else {}
     for name, arrays in sizes.items():
         steps[name] = float(np.quantile(np.concatenate(arrays), COVERED)) / 127
         if not steps[name] > 0:

@@ -1,9 +1,10 @@
-"""A language model as a file has it: a decoder of tokens that are characters.
+"""A language model: a decoder, as a file of this project has it or as a folder of transformers' does (`pretrained`).
 
 Each layer is attention and two products with a ReLU between, both behind a division by the root mean square and beside
-a residual. Instead of the two products a layer may have E experts of such products, and a router: a token takes the
-`top` experts with the highest scores, by gates that are a softmax of these scores (a mixture of experts, as in Jiang et
-al., "Mixtral of Experts", 2024, section 2.1, with ReLU).
+a residual. A folder's may have another activation, a gate (the second product is then of `act(gate x) * up x`), biases,
+and rotary positions instead of `position`. Instead of the two products a layer may have E experts of such products,
+and a router: a token takes the `top` experts with the highest scores, by gates that are a softmax of these scores (a
+mixture of experts, as in Jiang et al., "Mixtral of Experts", 2024, section 2.1, with ReLU).
 
 A file is a NumPy archive without pickles; `scripts/train_language.py` writes one.
 
@@ -23,6 +24,7 @@ A file is a NumPy archive without pickles; `scripts/train_language.py` writes on
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,7 @@ from meshloom.hw.spec.config import near_or_all
 from ...support.archives import DAMAGE, read_archive
 from ..layers import WorkloadError
 from ..zoo import DATA
+from .tokenizer import Characters, Tokenizer
 
 #: Models that ship, by name.
 SHIPPED = ("shakespeare", "shakespeare_experts")
@@ -49,15 +52,24 @@ class LanguageError(WorkloadError):
 
 @dataclass(frozen=True, eq=False)
 class LanguageModel:
-    """A model: `arrays` are its weights by name, as in the file, float32."""
+    """A model: `arrays` are its weights by name, as in the file, float32; beside the file's there may be
+    `N/gate.weight`, and a bias of any product. `activation`: between a layer's products (`activation.ACTIVATIONS`).
+    `rotary`: the base of rotary positions (Su et al., "RoFormer", 2021, equation 15; a head's first half turns with its
+    second), 0 without; such a model has no `position`, and looks at `longest` tokens. `gain`: of scores, 0 for one over
+    the root of a head's width; `epsilon`: beside a mean of squares."""
 
     name: str
     arrays: dict[str, Reals]
     heads: int
-    vocabulary: str
+    tokenizer: Tokenizer
     calibration: str
     held_out: str
     top: int = 0
+    activation: str = "relu"
+    rotary: float = 0.0
+    longest: int = 0
+    gain: float = 0.0
+    epsilon: float = 1e-6
 
     @property
     def width(self) -> int:
@@ -67,7 +79,17 @@ class LanguageModel:
     @property
     def context(self) -> int:
         """Tokens that it can look at."""
-        return len(self.arrays["position"])
+        return self.longest if self.rotary else len(self.arrays["position"])
+
+    @property
+    def gated(self) -> bool:
+        """Whether its layers have gates."""
+        return "0/gate.weight" in self.arrays
+
+    @cached_property
+    def score_gain(self) -> float:
+        """What scores are multiplied by."""
+        return self.gain or (self.width // self.heads) ** -0.5
 
     @property
     def layers(self) -> int:
@@ -91,18 +113,20 @@ class LanguageModel:
 
     def tokens(self, text: str) -> NDArray[np.int64]:
         """The tokens of a text. Raises LanguageError for a character without one."""
-        number = {character: index for index, character in enumerate(self.vocabulary)}
-        for at, character in enumerate(text):
-            if character not in number:
-                raise LanguageError(
-                    f"model {self.name} has no token for {character!r}, character {at + 1} of the text; its "
-                    f"{len(self.vocabulary)} are {self.vocabulary!r}"
-                )
-        return np.array([number[character] for character in text], np.int64)
+        try:
+            tokens = self.tokenizer.tokens(text)
+        except ValueError as error:
+            raise LanguageError(f"model {self.name} {error}") from error
+        if (largest := max(tokens, default=0)) >= len(self.arrays["embedding"]):
+            raise LanguageError(
+                f"model {self.name} has no embedding for token {largest} of its tokenizer; take the tokenizer that it "
+                "was trained with"
+            )
+        return np.array(tokens, np.int64)
 
     def text(self, tokens: list[int]) -> str:
         """The text of tokens."""
-        return "".join(self.vocabulary[token] for token in tokens)
+        return self.tokenizer.text(tokens)
 
 
 def load(name: str) -> LanguageModel:
@@ -111,7 +135,8 @@ def load(name: str) -> LanguageModel:
     if name not in SHIPPED and path.suffix != ".npz":
         raise LanguageError(
             f"unknown language model {name!r}: {near_or_all(name, SHIPPED)}, or an .npz file as "
-            "scripts/train_language.py writes it"
+            "scripts/train_language.py writes it; `meshloom generate` also reads a folder that transformers' "
+            "`save_pretrained` has written"
         )
     try:
         if path.stat().st_size > MOST_BYTES:
@@ -151,12 +176,14 @@ def model_of(name: str, entries: dict[str, NDArray[Any]], where: str) -> Languag
         arrays[entry] = array.astype(np.float32)
     if sum(array.size for array in arrays.values()) > MOST_NUMBERS:
         raise LanguageError(f"{where}: has more than {MOST_NUMBERS} weights; take a smaller model")
-    model = LanguageModel(name, arrays, int(heads), **texts, top=int(top))
-    _check(model, where)
+    vocabulary = texts.pop("vocabulary")
+    tokenizer, calibration, held_out = Characters(vocabulary), texts["calibration"], texts["held_out"]
+    model = LanguageModel(name, arrays, int(heads), tokenizer, calibration, held_out, int(top))
+    _check(model, vocabulary, where)
     return model
 
 
-def _check(model: LanguageModel, where: str) -> None:
+def _check(model: LanguageModel, characters: str, where: str) -> None:
     """Raises LanguageError for entries that are missing, left over or of another shape, and for texts that do not go
     with the vocabulary."""
     embedding, position, up = (model.arrays.get(name) for name in ("embedding", "position", "0/up.weight"))
@@ -181,9 +208,9 @@ def _check(model: LanguageModel, where: str) -> None:
                 f"{where}: entry {name!r} is {'missing' if have is None else list(have.shape)}, must be "
                 f"{'left out' if must is None else list(must)}"
             )
-    if len(set(model.vocabulary)) != vocabulary or len(model.vocabulary) != vocabulary:
+    if len(set(characters)) != vocabulary or len(characters) != vocabulary:
         raise LanguageError(
-            f"{where}: the vocabulary has {len(set(model.vocabulary))} different characters, the embedding "
+            f"{where}: the vocabulary has {len(set(characters))} different characters, the embedding "
             f"{vocabulary} rows; give each row one"
         )
     fewest = min(map(model.experts, model.mixtures), default=0)

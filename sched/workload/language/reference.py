@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .activation import ACTIVATIONS
 from .model import LanguageModel, Reals
 
 Tokens = NDArray[np.int64]
@@ -19,14 +20,34 @@ def _ignore(_name: str, _value: Reals) -> None:
     """For callers that want the scores only."""
 
 
-def normalised(x: Reals) -> Reals:
+def normalised(x: Reals, epsilon: float = 1e-6) -> Reals:
     """Each token over its root mean square."""
-    return x / np.sqrt(np.mean(np.square(x), axis=-1, keepdims=True) + np.float32(1e-6))
+    return x / np.sqrt(np.mean(np.square(x), axis=-1, keepdims=True) + np.float32(epsilon))
 
 
 def embedded(model: LanguageModel, tokens: Tokens, first: int = 0) -> Reals:
     """What goes into the first layer, [tokens, W]; `first`: position of the first token."""
-    return model.arrays["embedding"][tokens] + model.arrays["position"][first : first + len(tokens)]
+    x = model.arrays["embedding"][tokens]
+    return x if model.rotary else x + model.arrays["position"][first : first + len(tokens)]
+
+
+def turns(model: LanguageModel, count: int, first: int = 0) -> dict[str, Reals]:
+    """The cosine `cos` and the sine `sin` by which rotary positions turn each number of so many tokens, [tokens, W]."""
+    half = model.width // model.heads // 2
+    angles = np.arange(first, first + count)[:, None] * model.rotary ** -(np.arange(half) / half)
+    each = np.tile(angles, (1, 2 * model.heads))
+    return {"cos": np.cos(each).astype(np.float32), "sin": np.sin(each).astype(np.float32)}
+
+
+def quarter(model: LanguageModel, x: NDArray[Any]) -> NDArray[Any]:
+    """Each pair of the numbers of a head turned by 90 degrees, [..., W]: (a, b) becomes (-b, a)."""
+    halves = x.reshape(*x.shape[:-1], model.heads, 2, -1)
+    return np.stack([-halves[..., 1, :], halves[..., 0, :]], axis=-2).reshape(x.shape)
+
+
+def _linear(model: LanguageModel, name: str, x: Reals) -> Reals:
+    """The product of that name, with its bias."""
+    return x @ model.arrays[f"{name}.weight"].T + model.arrays.get(f"{name}.bias", np.float32(0))
 
 
 def scores(model: LanguageModel, tokens: Tokens, watch: Watch = _ignore) -> Reals:
@@ -37,11 +58,15 @@ def scores(model: LanguageModel, tokens: Tokens, watch: Watch = _ignore) -> Real
     causal = np.triu(np.full((count, count), -np.inf, np.float32), 1)
     watch("x", x)
     for layer in range(model.layers):
-        w = {name: model.arrays[f"{layer}/{name}.weight"] for name in ("q", "k", "v", "o", "up", "down")}
-        y = normalised(x)
+        y = normalised(x, model.epsilon)
         watch(f"{layer}/attend", y)
-        q, k, v = (y @ w[name].T for name in "qkv")
-        q *= np.float32((width // heads) ** -0.5)
+        q, k, v = (_linear(model, f"{layer}/{name}", y) for name in "qkv")
+        q *= np.float32(model.score_gain)
+        if model.rotary:
+            for name, value in (("q", q), ("k", k)):  # what is turned is in the step of what comes of it
+                watch(f"{layer}/{name}", value)
+            turn = turns(model, count)
+            q, k = (value * turn["cos"] + quarter(model, value) * turn["sin"] for value in (q, k))
         for name, value in (("q", q), ("k", k), ("v", v)):
             watch(f"{layer}/{name}", value)
         by_head = [value.reshape(count, heads, -1).transpose(1, 0, 2) for value in (q, k, v)]
@@ -50,22 +75,38 @@ def scores(model: LanguageModel, tokens: Tokens, watch: Watch = _ignore) -> Real
         e = np.exp(scored + causal - (scored + causal).max(axis=-1, keepdims=True))
         mixed = (e / e.sum(axis=-1, keepdims=True) @ by_head[2]).transpose(1, 0, 2).reshape(count, width)
         watch(f"{layer}/mixed", mixed)
-        x = x + mixed @ w["o"].T
+        x = x + _linear(model, f"{layer}/o", mixed)
         watch(f"{layer}/y", x)
-        y = normalised(x)
+        y = normalised(x, model.epsilon)
         watch(f"{layer}/feed", y)
         if model.experts(layer):
             x = x + _mixture(model, layer, y, watch)
         else:
-            hidden = np.maximum(y @ w["up"].T + model.arrays[f"{layer}/up.bias"], 0)
-            watch(f"{layer}/hidden", hidden)
-            x = x + hidden @ w["down"].T + model.arrays[f"{layer}/down.bias"]
+            x = x + _linear(model, f"{layer}/down", _hidden(model, layer, y, watch))
         watch(f"{layer}/z", x)
-    y = normalised(x)
+    y = normalised(x, model.epsilon)
     watch("last", y)
-    result = y @ model.arrays["output"].T
+    result = y @ model.arrays["output"].T + model.arrays.get("output.bias", np.float32(0))
     watch("scores", result)
     return result
+
+
+def _hidden(model: LanguageModel, layer: int, y: Reals, watch: Watch) -> Reals:
+    """What is between the two products of a layer."""
+    raised, act = _linear(model, f"{layer}/up", y), ACTIVATIONS[model.activation]
+    if model.gated:
+        gate = _linear(model, f"{layer}/gate", y)
+        active = act(gate).astype(np.float32)
+        watch(f"{layer}/gate", gate)
+        watch(f"{layer}/active", active)
+        watch(f"{layer}/raised", raised)
+        hidden = active * raised
+    else:
+        if model.activation != "relu":
+            watch(f"{layer}/raised", raised)
+        hidden = act(raised).astype(np.float32)
+    watch(f"{layer}/hidden", hidden)
+    return hidden
 
 
 def routed(scores: NDArray[Any], top: int) -> NDArray[np.int64]:

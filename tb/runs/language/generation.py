@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,8 @@ OnProgress = Callable[[str], None]
 STAYS = "appended in place by the chip; stays in DRAM from program to program"
 RESTORED = "appended in place by the chip; before each program the bench loads the same bytes again"
 _NO_DEVICE = "ONNX Runtime's"
+#: What stands for a character of which a token is a part.
+_PART = "\N{REPLACEMENT CHARACTER}"
 
 
 @dataclass(frozen=True)
@@ -65,13 +68,12 @@ class Generation:
     def check(self) -> None:
         """Raises LanguageError for an empty prompt, a character without a token, and a text or guesses beyond the
         context."""
-        if not self.prompt:
+        if not self.prompt or not self.read:
             raise LanguageError("the prompt is empty; give it a character at least")
-        self.model.tokens(self.prompt)
-        read, context = len(self.prompt) + self.tokens - 1, self.model.context
+        read, context = self.read + self.tokens - 1, self.model.context
         if read > context:
             raise LanguageError(
-                f"a prompt of {len(self.prompt)} tokens and {self.tokens} new ones are {read} tokens to look at, model "
+                f"a prompt of {self.read} tokens and {self.tokens} new ones are {read} tokens to look at, model "
                 f"{self.model.name} looks at {context}; shorten the prompt, or take fewer --tokens"
             )
         if self.speculate > context - 2:
@@ -79,6 +81,11 @@ class Generation:
                 f"{self.speculate} guesses behind a token are more than model {self.model.name} looks at in a step, "
                 f"which is {context - 1} tokens; take fewer --speculate"
             )
+
+    @cached_property
+    def read(self) -> int:
+        """Tokens of the prompt. Raises LanguageError for a character without one."""
+        return len(self.model.tokens(self.prompt))
 
     def setting(self) -> dict[str, str | int]:
         """What decides the tokens and what is summed up about them, and so belongs to a checkpoint."""
@@ -123,7 +130,7 @@ class _Generator:
 
     def advance(self) -> list[int]:
         """A step of prefill, or of decode; returns the tokens that it gave, none while the prompt has not been read."""
-        state, prompt, chunk = self.state, len(self.generation.prompt), self.generation.chunk
+        state, prompt, chunk = self.state, self.generation.read, self.generation.chunk
         left, decoding = len(state.tokens) - state.read, state.read >= prompt
         guesses = self._guesses() if left == 1 and decoding else []
         count = chunk if left >= chunk else 1 + len(guesses)
@@ -155,7 +162,7 @@ class _Generator:
     @property
     def _wanted(self) -> int:
         """Tokens that are left to be generated."""
-        return len(self.generation.prompt) + self.generation.tokens - len(self.state.tokens)
+        return self.generation.read + self.generation.tokens - len(self.state.tokens)
 
     def _add(self, totals: PhaseTotals, outcome: StepOutcome, tokens: int) -> None:
         totals.steps += 1
@@ -190,8 +197,8 @@ def generate(
     on_begin: Callable[[str], None] = lambda text: None,
     on_token: Callable[[str], None] = lambda text: None,
 ) -> LanguageResults:
-    """Generates. `on_begin` is told the text that is there, `on_token` each further character. After each step the
-    checkpoint is written; an interrupted generation goes on with the next step, to the same tokens.
+    """Generates. `on_begin` is told the text that is there, `on_token` what each further token adds. After each step
+    the checkpoint is written; an interrupted generation goes on with the next step, to the same tokens.
 
     Raises LanguageError, TextStateError, DoesNotFit, OSError before anything runs; ChipFault, and what the device
     raises.
@@ -203,29 +210,37 @@ def generate(
     state = load(generation.keep, model, setting) if there else first_state(model, generation.prompt)
     numbers = integers(model, generation.weight_bits)
     kind = None if generation.device is None else find_device(generation.device)
-    end = len(generation.prompt) + generation.tokens
+    end = generation.read + generation.tokens
     with contextlib.ExitStack() as stack:
         generator = _Generator(numbers, state, generation, None, on_progress)
         if len(state.tokens) < end:
-            chunks = generation.chunk if generation.chunk <= len(generation.prompt) else 1
+            chunks = generation.chunk if generation.chunk <= generation.read else 1
             for count in {chunks, 1, 1 + generation.speculate}:
                 generator.step(count)  # whatever does not fit is said before anything runs
             if kind is not None:
                 device = stack.enter_context(on_device(kind.open(generation.chip, False, on_progress)))
                 generator.execute = device.execute
-        on_begin(model.text(state.tokens[:end]))
+        there = len(state.tokens[:end])
+        on_begin(text := model.text(state.tokens[:there]))
         while len(state.tokens) < end and not state.checked.mismatches:
             tokens = generator.advance()
             save(state, generation.keep, setting)
-            for token in tokens:
-                on_token(model.vocabulary[token])
+            for _ in tokens:
+                there += 1
+                before, text = text, _grown(text, model.text(state.tokens[:there]))
+                on_token(text[len(before) :])
     on_progress("the float model, and the perplexity of both")
     return _results(generator, started, environment(kind.tools() if kind else {}))
 
 
+def _grown(before: str, now: str) -> str:
+    """A text after one more token: as before while that has not told a whole character."""
+    return now if now.startswith(before) and not now.endswith(_PART) else before
+
+
 def _results(generator: _Generator, started: datetime, versions: dict[str, str]) -> LanguageResults:
     generation, state, model = generator.generation, generator.state, generator.generation.model
-    prompt, end = len(generation.prompt), len(generation.prompt) + generation.tokens
+    prompt, end = generation.read, generation.read + generation.tokens
     tokens = state.tokens[:end]
     rows = reference.scores(model, np.array(tokens[:-1] if len(tokens) > prompt else tokens, np.int64))
     agreed = [int(row.argmax()) == token for row, token in zip(rows[prompt - 1 :], tokens[prompt:], strict=False)]
@@ -250,7 +265,7 @@ def _results(generator: _Generator, started: datetime, versions: dict[str, str])
         cache_bytes=sum(array.shape[0] for array in state.caches.values()) * model.context,
         complete=len(tokens) >= end,
         prompt=generation.prompt,
-        text=model.text(tokens[prompt:]),
+        text=_behind(model, tokens, prompt),
         float_text=_float_text(generation),
         agreement=sum(agreed) / len(agreed) if agreed else None,
         perplexity=perplexity[0],
@@ -303,7 +318,12 @@ def _float_text(generation: Generation) -> str:
     tokens = generation.model.tokens(generation.prompt).tolist()
     for _ in range(generation.tokens):
         tokens.append(int(reference.scores(generation.model, np.array(tokens))[-1].argmax()))
-    return generation.model.text(tokens[len(generation.prompt) :])
+    return _behind(generation.model, tokens, generation.read)
+
+
+def _behind(model: LanguageModel, tokens: list[int], prompt: int) -> str:
+    """What tokens say behind the first `prompt` of them."""
+    return model.text(tokens)[len(model.text(tokens[:prompt])) :]
 
 
 def _perplexity(numbers: Integers) -> tuple[float, float]:
@@ -332,4 +352,4 @@ def _scorer(numbers: Integers, size: int) -> Callable[[NDArray[np.int64]], NDArr
     graph = step_graph(numbers, size)
     past = {cache.past: np.zeros(graph.value(cache.past).shape, np.int8) for cache in graph.caches}
     fixed = attended(model.context, model.heads, size, size) | past
-    return lambda tokens: golden_values(graph, {"x": numbers.embedded(tokens, 0)} | fixed)["scores"][0, :, 0].T
+    return lambda tokens: golden_values(graph, numbers.entered(tokens, 0) | fixed)["scores"][0, :, 0].T

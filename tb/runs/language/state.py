@@ -133,7 +133,7 @@ def load(path: Path, model: LanguageModel, setting: Mapping[str, str | int]) -> 
     wrong = len(shapes) != 1 or types != {np.dtype(np.int8)} or len(next(iter(shapes))) != 2
     if wrong or next(iter(shapes))[0] != model.width or not state.read <= len(state.tokens) <= model.context + 1:
         raise TextStateError(f"{path}: its cache is none of {model.name}; delete it to begin anew")
-    if state.tokens and not 0 <= min(state.tokens) <= max(state.tokens) < len(model.vocabulary):
+    if state.tokens and not 0 <= min(state.tokens) <= max(state.tokens) < len(model.arrays["embedding"]):
         raise TextStateError(f"{path}: has tokens that {model.name} has not; delete it to begin anew")
     return state
 

@@ -97,7 +97,7 @@ class LanguageStep:
     def inputs(self, tokens: NDArray[np.int64], caches: Caches) -> dict[str, NDArray[np.int8]]:
         """What the network reads: `tokens` behind those of `caches`, int8 [W, tokens so far]."""
         context, before = self.integers.model.context, next(iter(caches.values())).shape[1]
-        arrays = {"x": self.integers.embedded(tokens, before)}
+        arrays = self.integers.entered(tokens, before)
         arrays |= attended(context, self.integers.model.heads, self.tokens, before + self.tokens)
         for cache in self.graph.caches:
             width = self.graph.value(cache.past).width

@@ -79,7 +79,7 @@ class Walk:
         for text, (tokens, caches) in enumerate(texts):
             before, places = next(iter(caches.values())).shape[1], news[text]
             row = np.zeros((1, model.width, 1, places), np.int8)
-            row[..., places - len(tokens) :] = self.integers.embedded(tokens, before)
+            row[..., places - len(tokens) :] = self.integers.entered(tokens, before)["x"]
             rows.append(row)
             counts = attended(model.context, model.heads, places, before + len(tokens))
             arrays |= {named(name, text, count): array for name, array in counts.items()}

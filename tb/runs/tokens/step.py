@@ -98,7 +98,7 @@ class BatchStep:
         for text, (tokens, caches) in enumerate(texts):
             places, before = self.news[text], _length(caches)
             row = np.zeros((1, model.width, 1, places), np.int8)
-            row[..., places - len(tokens) :] = self.integers.embedded(tokens, before)
+            row[..., places - len(tokens) :] = self.integers.entered(tokens, before)["x"]
             rows.append(row)
             counts = attended(model.context, model.heads, places, before + len(tokens))
             arrays |= {named(name, text, len(self.news)): array for name, array in counts.items()}

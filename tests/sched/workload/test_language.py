@@ -71,7 +71,7 @@ def run(graph: Graph, model: LanguageModel, tokens: Any, caches: dict[str, Any])
     """A step in ONNX Runtime: its scores [tokens, V], and the caches behind it."""
     numbers, new = integers(model), len(tokens)
     before = next(iter(caches.values())).shape[1]
-    inputs = {"x": numbers.embedded(tokens, before)} | attended(model.context, model.heads, new, before + new)
+    inputs = numbers.entered(tokens, before) | attended(model.context, model.heads, new, before + new)
     for cache in graph.caches:
         inputs[cache.past] = np.full(graph.value(cache.past).shape, 77, np.int8)  # what does not count is not looked at
         if before:

@@ -1,0 +1,113 @@
+"""The files of a folder that transformers' `save_pretrained` has written: tables as JSON, tensors as safetensors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .model import LanguageError, Reals
+
+CONFIG, TOKENIZER, INDEX, WEIGHTS = (
+    "config.json", "tokenizer.json", "model.safetensors.index.json", "model.safetensors",
+)  # fmt: skip
+#: Largest file that is read.
+_MOST_BYTES = 1 << 30
+
+
+def read_table(path: Path) -> dict[str, Any]:
+    """A table of JSON. Raises LanguageError."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise LanguageError(
+            f"{path}: is missing; name the folder in which transformers' `save_pretrained` has put a model"
+        ) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise LanguageError(f"{path}: cannot be read ({error}); save the model again") from error
+    if not isinstance(content, dict):
+        raise LanguageError(f"{path}: is no table; save the model again")
+    return cast("dict[str, Any]", content)
+
+
+class Weights:
+    """The tensors of a folder: `weights(name, *shape)` is one of that shape (0: any size), float32.
+
+    Raises LanguageError for files that are missing or damaged, and tensors that are missing, of another shape, no
+    floating point or not finite.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        names = _files(folder)
+        if not (folder / names[0]).is_file():
+            pickle = next(folder.glob("*.bin"), None)
+            raise LanguageError(
+                f"{folder}: has no {names[0]}"
+                + (f", only {pickle.name}, a pickle, which may run code" if pickle else "")
+                + "; save the weights as safetensors: model.save_pretrained(..., safe_serialization=True)"
+            )
+        self._tensors: dict[str, dict[str, Any]] = {}
+        for name in names:
+            self._tensors |= _tensors(folder / name)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._tensors
+
+    def has_prefix(self, prefix: str) -> bool:
+        """Whether the name of a tensor begins so."""
+        return any(name.startswith(prefix) for name in self._tensors)
+
+    def __call__(self, name: str, *shape: int) -> Reals:
+        tensor = self._tensors.get(name)
+        if tensor is None:
+            raise LanguageError(f"{self.folder}: its weights have no {name!r}; save the whole model again")
+        have = tuple(tensor["shape"])
+        if len(have) != len(shape) or any(must not in (0, size) for size, must in zip(have, shape, strict=True)):
+            raise LanguageError(
+                f"{self.folder}: {name!r} is {list(have)}, must be {list(shape)} by its {CONFIG}; save both again"
+            )
+        array: NDArray[Any] = np.frombuffer(tensor["data"], self._dtype(name, tensor["dtype"])).reshape(have)
+        if not np.isfinite(array).all():
+            raise LanguageError(f"{self.folder}: {name!r} holds other things than finite numbers; save the model again")
+        return array.astype(np.float32)
+
+    def _dtype(self, tensor: str, name: str) -> np.dtype[Any]:
+        import ml_dtypes
+
+        types = {"F32": np.float32, "F16": np.float16, "F64": np.float64, "BF16": ml_dtypes.bfloat16}
+        if name not in types:
+            raise LanguageError(
+                f"{self.folder}: {tensor!r} has numbers of type {name}; save it in floating point (F32, F16, BF16): "
+                "weights are rounded here"
+            )
+        return np.dtype(types[name])
+
+
+def _files(folder: Path) -> list[str]:
+    """The files with tensors, by the index if there is one. Raises LanguageError."""
+    index = folder / INDEX
+    if not index.is_file():
+        return [WEIGHTS]
+    table: Any = read_table(index).get("weight_map")
+    places = cast("dict[str, Any]", table) if isinstance(table, dict) else dict[str, Any]()
+    names = sorted({str(place) for place in places.values()})
+    if not names or any(Path(name).name != name for name in names):
+        raise LanguageError(f"{index}: names no files beside it; save the model again")
+    return names
+
+
+def _tensors(path: Path) -> dict[str, dict[str, Any]]:
+    """Raises LanguageError."""
+    import safetensors
+
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise LanguageError(f"{path}: has more than {_MOST_BYTES >> 20} MiB; take a smaller model")
+        pairs = safetensors.deserialize(path.read_bytes())
+    except (OSError, safetensors.SafetensorError) as error:
+        raise LanguageError(f"{path}: is no file of safetensors ({error}); save the model again") from error
+    return dict(pairs)

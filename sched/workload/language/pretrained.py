@@ -1,0 +1,122 @@
+"""A language model from a folder that transformers' `save_pretrained` has written: `config.json`, weights as
+safetensors, and `tokenizer.json`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from .checkpoint import CONFIG, INDEX, TOKENIZER, WEIGHTS, Weights, read_table
+from .families import FAMILIES, Family
+from .model import MOST_NUMBERS, SHIPPED, LanguageError, LanguageModel
+from .model import load as load_archive
+from .tokenizer import Pieces
+
+#: Tokens that a model looks at if it could look at more and nothing else is asked for: caches and masks grow with them.
+CONTEXT = 128
+#: Characters of a text that set the steps of integers, and of what follows that are for the perplexity, at most.
+_CALIBRATION, _HELD_OUT = 4_096, 4_096
+
+
+def is_folder(name: str) -> bool:
+    """Whether this names such a folder, or a file in it."""
+    return Path(name).is_dir() or Path(name).name in (CONFIG, TOKENIZER, INDEX, WEIGHTS)
+
+
+def load(name: str, text: Path | None = None, context: int = 0) -> LanguageModel:
+    """A model that ships, one in an archive (`model.load`), or that of a folder, or of a file in it.
+
+    `text`: a file whose beginning sets the steps of the folder's integers, and whose rest is for its perplexity (None:
+    the text of the model that ships); `context`: tokens that it looks at (0: as many as it can, at most `CONTEXT`).
+    Raises LanguageError.
+    """
+    if name in SHIPPED or not is_folder(name):
+        if text is not None or context:
+            raise LanguageError(
+                f"{name}: has its text and its context in its own file; leave --calibrate and --context out"
+            )
+        return load_archive(name)
+    if text is None:
+        shipped = load_archive(SHIPPED[0])
+        return of_folder(Path(name), shipped.calibration, shipped.held_out, context)
+    try:
+        words = text.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise LanguageError(f"{text}: is no text in UTF-8 ({error}); name another --calibrate") from error
+    half = min(len(words) // 2, _CALIBRATION)
+    return of_folder(Path(name), words[:half], words[half : half + _HELD_OUT], context)
+
+
+def of_folder(path: Path, calibration: str, held_out: str, context: int = 0) -> LanguageModel:
+    """The model of a folder, or of the folder of a file. `calibration`, `held_out`: texts, see `LanguageModel`. Raises
+    LanguageError."""
+    folder = path if path.is_dir() else path.parent
+    family = _family(folder)
+    if context > family.longest or context == 1:
+        raise LanguageError(
+            f"{folder / CONFIG}: the model looks at {family.longest} tokens; take a --context of 2 to "
+            f"{family.longest}, not {context}"
+        )
+    context = context or min(family.longest, CONTEXT)
+    decoder = family.decoder(Weights(folder), context)
+    model = LanguageModel(
+        folder.resolve().name,
+        {name: np.ascontiguousarray(array, np.float32) for name, array in decoder.arrays.items()},
+        decoder.heads,
+        _tokenizer(folder),
+        calibration,
+        held_out,
+        activation=decoder.activation,
+        rotary=decoder.rotary,
+        longest=context,
+        gain=decoder.gain,
+        epsilon=decoder.epsilon,
+    )
+    if model.weights > MOST_NUMBERS:
+        raise LanguageError(
+            f"{folder}: its products have {model.weights:,} weights, more than {MOST_NUMBERS:,}; take a smaller model, "
+            "or fewer layers of it"
+        )
+    for text in (calibration, held_out):
+        if len(model.tokens(text)) < 2:
+            raise LanguageError(
+                f"model {model.name}: the text {text[:20]!r} has fewer than two tokens; name a longer --calibrate"
+            )
+    return model
+
+
+def _family(folder: Path) -> Family:
+    """The configuration. Raises LanguageError."""
+    where, values = folder / CONFIG, read_table(folder / CONFIG)
+    kind: Any = values.get("model_type")
+    if kind not in FAMILIES:
+        raise LanguageError(
+            f"{where}: model_type is {kind!r}; those that are read are {', '.join(sorted(FAMILIES))}. Others may run "
+            "as an ONNX file (`meshloom run`)"
+        )
+    try:
+        return FAMILIES[kind].model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        given = f" is {first['input']!r}" if place and first["type"] != "missing" else ""
+        raise LanguageError(
+            f"{where}: {place}{given}: {first['msg'].removeprefix('Value error, ')}; take another model, or run an "
+            "ONNX file of it (`meshloom run`)"
+        ) from error
+
+
+def _tokenizer(folder: Path) -> Pieces:
+    """Raises LanguageError."""
+    if not (folder / TOKENIZER).is_file():
+        raise LanguageError(
+            f"{folder}: has no {TOKENIZER}; save the fast tokenizer beside the model: "
+            f'AutoTokenizer.from_pretrained(...).save_pretrained("{folder.name}")'
+        )
+    try:
+        return Pieces(folder / TOKENIZER)
+    except (OSError, ValueError) as error:
+        raise LanguageError(str(error)) from error

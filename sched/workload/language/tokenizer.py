@@ -1,0 +1,64 @@
+"""From text to tokens and back: characters, or the pieces of a `tokenizer.json` (the library `tokenizers` reads it)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+
+class Tokenizer(Protocol):
+    """What a model's tokens stand for. `size`: how many there are."""
+
+    size: int
+
+    def tokens(self, text: str) -> list[int]:
+        """The tokens of a text. Raises ValueError, with the reason, for one that has none."""
+        ...
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """The text of tokens."""
+        ...
+
+
+class Characters:
+    """A token for each character of `vocabulary`, in that order."""
+
+    def __init__(self, vocabulary: str) -> None:
+        self.vocabulary, self.size = vocabulary, len(vocabulary)
+        self._number = {character: index for index, character in enumerate(vocabulary)}
+
+    def tokens(self, text: str) -> list[int]:
+        for at, character in enumerate(text):
+            if character not in self._number:
+                raise ValueError(
+                    f"has no token for {character!r}, character {at + 1} of the text; its {self.size} are "
+                    f"{self.vocabulary!r}"
+                )
+        return [self._number[character] for character in text]
+
+    def text(self, tokens: Sequence[int]) -> str:
+        return "".join(self.vocabulary[token] for token in tokens)
+
+
+class Pieces:
+    """The tokens of a file `tokenizer.json`, with those that it puts before a text. Raises ValueError for a file that
+    is none, OSError."""
+
+    def __init__(self, path: Path) -> None:
+        import tokenizers
+
+        content = path.read_bytes()
+        try:
+            self._tokenizer = tokenizers.Tokenizer.from_buffer(content)
+        except Exception as error:  # the library raises this type alone
+            raise ValueError(f"{path}: is no tokenizer ({error}); save it again") from error
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        self.size = self._tokenizer.get_vocab_size()
+
+    def tokens(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text).ids
+
+    def text(self, tokens: Sequence[int]) -> str:
+        return self._tokenizer.decode(list(tokens))
