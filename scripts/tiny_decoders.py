@@ -49,6 +49,10 @@ def decoder(family: str) -> torch.nn.Module:
     if family == "gpt2":
         sizes = {"n_embd": WIDTH, "n_layer": LAYERS, "n_head": HEADS, "n_positions": CONTEXT}
         return transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=TOKENS, **sizes, **tokens))
+    if family == "gpt_neox":
+        sizes = {"num_hidden_layers": LAYERS, "num_attention_heads": 2, "intermediate_size": 40}
+        config = transformers.GPTNeoXConfig(**common, **tokens, **sizes, rotary_pct=0.5)
+        return transformers.GPTNeoXForCausalLM(config)
     layers = [[["global", "local"], LAYERS // 2]]
     config = transformers.GPTNeoConfig(
         **common, **tokens, num_layers=LAYERS, num_heads=HEADS, attention_types=layers, window_size=32
@@ -66,7 +70,7 @@ def main() -> None:
     own.save(str(out / "tokenizer.json"))
     tokens = torch.tensor([own.encode(PROMPT).ids])
     torch.manual_seed(0)
-    for family in ("llama", "qwen2", "gpt2", "gpt_neo"):
+    for family in ("llama", "qwen2", "gpt2", "gpt_neo", "gpt_neox"):
         model = decoder(family)
         with torch.no_grad():
             for weights in model.parameters():  # gains and biases, too, which begin as ones and zeros

@@ -216,8 +216,10 @@ class LanesError(WorkloadError):
 def all_lanes(graph: Graph, chip: ChipConfig) -> dict[str, Lanes]:
     """Lanes of all tensors. Raises LanesError."""
     groups = _grouped(graph, chip)
+    # what a run appends to lies where convolutions put what is new, and what meets that does, too
+    block = chip.cols if graph.caches else chip.lanes
     lanes: dict[str, Lanes] = {
-        v.name: _group_lanes(v.channels, groups.get(v.name, 1), chip.lanes, chip.lanes) for v in graph.inputs
+        v.name: _group_lanes(v.channels, groups.get(v.name, 1), block, chip.lanes) for v in graph.inputs
     }
     for layer in graph.layers:
         lanes[layer.output] = _lanes(layer, graph, chip, lanes, groups.get(layer.output, 1))

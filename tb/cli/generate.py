@@ -29,7 +29,7 @@ class GenerateRequest:
         typer.Argument(
             metavar="MODEL",
             help="Language model: shakespeare, shakespeare_experts, a folder of transformers' (Llama, Mistral, Qwen2, "
-            "GPT-2, GPT-Neo; config.json, safetensors, tokenizer.json), or an .npz file.",
+            "GPT-2, GPT-Neo, GPT-NeoX; config.json, safetensors, tokenizer.json), or an .npz file.",
         ),
     ]
     prompt: Annotated[str, typer.Option(metavar="TEXT", help="Text to go on from.")]

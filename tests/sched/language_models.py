@@ -11,7 +11,7 @@ from meshloom.sched.workload.language.model import LanguageModel, model_of
 
 __all__ = ["DECODERS", "decoder", "entries", "model_with_experts", "random_model"]
 #: Families of transformers' models that are read (`scripts/tiny_decoders.py` has written one of each).
-DECODERS = ("llama", "qwen2", "gpt2", "gpt_neo")
+DECODERS = ("llama", "qwen2", "gpt2", "gpt_neo", "gpt_neox")
 _DECODERS = Path(__file__).parent / "workload" / "decoders"
 
 

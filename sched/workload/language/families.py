@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,8 @@ class Decoder:
     heads: int
     activation: str
     rotary: float = 0.0
+    turned: int = 0
+    parallel: bool = False
     gain: float = 0.0
     epsilon: float = 1e-6
 
@@ -68,6 +70,7 @@ class _Rotary(BaseModel):
 
     rope_type: Literal["default"] = "default"
     rope_theta: Positive | None = None
+    partial_rotary_factor: Annotated[float, Field(gt=0, le=1)] | None = None
 
 
 class Llama(_Config):
@@ -97,6 +100,8 @@ class Llama(_Config):
                 f"{heads} heads, {groups} for keys, and a width of {width}: heads must divide the width into even "
                 "parts, those for keys the heads"
             )
+        if self.rope_parameters and self.rope_parameters.partial_rotary_factor not in (None, 1):
+            raise ValueError("a part of each head turns by its position, which other families have; all must")
         if self.head_dim not in (None, width // heads):
             raise ValueError(f"head_dim = {self.head_dim} with {heads} heads: must be {width // heads}, their width")
         return self
@@ -151,7 +156,6 @@ class _Learned(_Config):
 
     activation_function: Activation = "gelu_new"
     layer_norm_epsilon: Positive = 1e-5
-    prefix: ClassVar[str] = "transformer."
 
     def _model(
         self, weights: Weights, context: int, width: int, heads: int, layers: list[_Layer], gain: float = 0.0
@@ -254,12 +258,76 @@ class GptNeo(_Learned):
         return self._model(weights, context, width, self.num_heads, layers, gain=1.0)
 
 
-class _Names:
-    """Tensors whose names begin with `transformer.`, or have lost that."""
+class GptNeoX(_Config):
+    """GPT-NeoX (Pythia): layer normalisation and biases, rotary positions for a part of each head; a layer's products
+    read what its attention reads."""
 
-    def __init__(self, weights: Weights) -> None:
+    hidden_size: Size
+    num_attention_heads: Size
+    num_hidden_layers: Size
+    max_position_embeddings: Size
+    hidden_act: Activation = "gelu"
+    layer_norm_eps: Positive = 1e-5
+    rotary_pct: Annotated[float, Field(gt=0, le=1)] = 0.25
+    rotary_emb_base: Positive = 10_000.0
+    rope_parameters: _Rotary | None = None
+    rope_scaling: _Rotary | None = None
+    use_parallel_residual: bool = True
+    attention_bias: Literal[True] | None = None
+
+    @model_validator(mode="after")
+    def _fit(self) -> GptNeoX:
+        if self.hidden_size % self.num_attention_heads or self._turned % 2:
+            raise ValueError(
+                f"{self.num_attention_heads} heads with a width of {self.hidden_size}, of which {self._turned} numbers "
+                "each turn: heads must divide the width, and what turns must be pairs"
+            )
+        return self
+
+    @property
+    def _turned(self) -> int:
+        table = self.rope_parameters or self.rope_scaling
+        share = table.partial_rotary_factor if table and table.partial_rotary_factor else self.rotary_pct
+        return int(self.hidden_size // self.num_attention_heads * share)
+
+    @property
+    def longest(self) -> int:
+        return self.max_position_embeddings
+
+    def decoder(self, weights: Weights, context: int) -> Decoder:
+        names, width, heads = _Names(weights, "gpt_neox."), self.hidden_size, self.num_attention_heads
+        arrays: Arrays = {"embedding": _centred(names("embed_in.weight", 0, width))}
+        for layer in range(self.num_hidden_layers):
+            at = f"layers.{layer}"
+            w = names(f"{at}.attention.query_key_value.weight", 3 * width, width).reshape(heads, 3, -1, width)
+            bias = names(f"{at}.attention.query_key_value.bias", 3 * width).reshape(heads, 3, -1)
+            for index, name in enumerate("qkv"):
+                own = w[:, index].reshape(width, width), bias[:, index].reshape(width)
+                arrays |= _behind(names, f"{at}.input_layernorm", f"{layer}/{name}", *own)
+            up = names(f"{at}.mlp.dense_h_to_4h.weight", 0, width), names(f"{at}.mlp.dense_h_to_4h.bias", 0)
+            arrays |= _behind(names, f"{at}.post_attention_layernorm", f"{layer}/up", *up)
+            for name, product, inputs in (
+                ("o", "attention.dense", width),
+                ("down", "mlp.dense_4h_to_h", len(up[0])),
+            ):
+                arrays[f"{layer}/{name}.weight"] = _centred(names(f"{at}.{product}.weight", width, inputs), 0)
+                arrays[f"{layer}/{name}.bias"] = _centred(names(f"{at}.{product}.bias", width))
+        output = weights("embed_out.weight" if "embed_out.weight" in weights else "lm_head.weight", 0, width)
+        product = _behind(names, "final_layer_norm", "output", output, np.zeros(len(output), np.float32))
+        arrays |= {"output": product["output.weight"], "output.bias": product["output.bias"]}
+        table = self.rope_parameters or self.rope_scaling
+        base = table.rope_theta if table and table.rope_theta else self.rotary_emb_base
+        return Decoder(
+            arrays, heads, self.hidden_act, base, self._turned, self.use_parallel_residual, epsilon=self.layer_norm_eps
+        )
+
+
+class _Names:
+    """Tensors whose names begin with a prefix, or have lost that."""
+
+    def __init__(self, weights: Weights, prefix: str = "transformer.") -> None:
         self._weights = weights
-        self._prefix = _Learned.prefix if weights.has_prefix(_Learned.prefix) else ""
+        self._prefix = prefix if weights.has_prefix(prefix) else ""
 
     def __call__(self, name: str, *shape: int) -> Reals:
         return self._weights(self._prefix + name, *shape)
@@ -278,10 +346,11 @@ def _behind(names: _Names, norm: str, name: str, w: Reals, bias: Reals) -> Array
 
 
 #: By `model_type`.
-FAMILIES: Mapping[str, type[Llama | Gpt2 | GptNeo]] = {
+FAMILIES: Mapping[str, type[Llama | Gpt2 | GptNeo | GptNeoX]] = {
     "llama": Llama,
     "mistral": Llama,
     "qwen2": Llama,
     "gpt2": Gpt2,
     "gpt_neo": GptNeo,
+    "gpt_neox": GptNeoX,
 }

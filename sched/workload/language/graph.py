@@ -136,9 +136,12 @@ class StepBuilder:
     def _attended(self, layer: int, x: str) -> tuple[str, str]:
         """A layer but for what follows its second normalisation: the residual in the step of the sum, and the result of
         that normalisation."""
-        pairs = self._attention(layer, self._normalised(f"{layer}/attend", self._across(f"{layer}/attend", x)))
+        read = self._normalised(f"{layer}/attend", self._across(f"{layer}/attend", x))
+        pairs = self._attention(layer, read)
         rescaled = self._rescaled(x, f"{layer}/y")
         y = self._residual(f"{layer}/o", self._mixed(layer, pairs), rescaled, f"{layer}/y")
+        if self.model.parallel:
+            return self._rescaled(y, f"{layer}/z"), read
         across = self._across(f"{layer}/feed", y)
         rescaled = self._rescaled(y, f"{layer}/z")
         return rescaled, self._normalised(f"{layer}/feed", across)

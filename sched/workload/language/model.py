@@ -54,9 +54,11 @@ class LanguageError(WorkloadError):
 class LanguageModel:
     """A model: `arrays` are its weights by name, as in the file, float32; beside the file's there may be
     `N/gate.weight`, and a bias of any product. `activation`: between a layer's products (`activation.ACTIVATIONS`).
-    `rotary`: the base of rotary positions (Su et al., "RoFormer", 2021, equation 15; a head's first half turns with its
-    second), 0 without; such a model has no `position`, and looks at `longest` tokens. `gain`: of scores, 0 for one over
-    the root of a head's width; `epsilon`: beside a mean of squares."""
+    `rotary`: the base of rotary positions (Su et al., "RoFormer", 2021, equation 15), 0 without; such a model has no
+    `position`, and looks at `longest` tokens. The first half of `turned` numbers of each head turns with their second
+    half (0: of all). `parallel`: a layer's products read what its attention reads. `reach`: tokens that it could
+    look at with another context, 0 for no more. `gain`: of scores, 0 for one over the root of a head's width;
+    `epsilon`: beside a mean of squares."""
 
     name: str
     arrays: dict[str, Reals]
@@ -67,7 +69,10 @@ class LanguageModel:
     top: int = 0
     activation: str = "relu"
     rotary: float = 0.0
+    turned: int = 0
+    parallel: bool = False
     longest: int = 0
+    reach: int = 0
     gain: float = 0.0
     epsilon: float = 1e-6
 
@@ -85,6 +90,11 @@ class LanguageModel:
     def gated(self) -> bool:
         """Whether its layers have gates."""
         return "0/gate.weight" in self.arrays
+
+    @property
+    def rotated(self) -> int:
+        """Numbers of a head that its position turns."""
+        return self.turned or self.width // self.heads
 
     @cached_property
     def score_gain(self) -> float:

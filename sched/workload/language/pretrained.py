@@ -71,7 +71,10 @@ def of_folder(path: Path, calibration: str, held_out: str, context: int = 0) -> 
         held_out,
         activation=decoder.activation,
         rotary=decoder.rotary,
+        turned=decoder.turned,
+        parallel=decoder.parallel,
         longest=context,
+        reach=family.longest,
         gain=decoder.gain,
         epsilon=decoder.epsilon,
     )

@@ -33,16 +33,19 @@ def embedded(model: LanguageModel, tokens: Tokens, first: int = 0) -> Reals:
 
 def turns(model: LanguageModel, count: int, first: int = 0) -> dict[str, Reals]:
     """The cosine `cos` and the sine `sin` by which rotary positions turn each number of so many tokens, [tokens, W]."""
-    half = model.width // model.heads // 2
+    width, half = model.width // model.heads, model.rotated // 2
     angles = np.arange(first, first + count)[:, None] * model.rotary ** -(np.arange(half) / half)
-    each = np.tile(angles, (1, 2 * model.heads))
+    each = np.tile(np.pad(np.tile(angles, (1, 2)), ((0, 0), (0, width - 2 * half))), (1, model.heads))
     return {"cos": np.cos(each).astype(np.float32), "sin": np.sin(each).astype(np.float32)}
 
 
 def quarter(model: LanguageModel, x: NDArray[Any]) -> NDArray[Any]:
-    """Each pair of the numbers of a head turned by 90 degrees, [..., W]: (a, b) becomes (-b, a)."""
-    halves = x.reshape(*x.shape[:-1], model.heads, 2, -1)
-    return np.stack([-halves[..., 1, :], halves[..., 0, :]], axis=-2).reshape(x.shape)
+    """Each pair of the numbers of a head that turn, turned by 90 degrees, [..., W]: (a, b) becomes (-b, a). The others
+    are 0."""
+    heads, half = x.reshape(*x.shape[:-1], model.heads, -1), model.rotated // 2
+    result = np.zeros_like(heads)
+    result[..., :half], result[..., half : 2 * half] = -heads[..., half : 2 * half], heads[..., :half]
+    return result.reshape(x.shape)
 
 
 def _linear(model: LanguageModel, name: str, x: Reals) -> Reals:
@@ -77,8 +80,9 @@ def scores(model: LanguageModel, tokens: Tokens, watch: Watch = _ignore) -> Real
         watch(f"{layer}/mixed", mixed)
         x = x + _linear(model, f"{layer}/o", mixed)
         watch(f"{layer}/y", x)
-        y = normalised(x, model.epsilon)
-        watch(f"{layer}/feed", y)
+        if not model.parallel:
+            y = normalised(x, model.epsilon)
+            watch(f"{layer}/feed", y)
         if model.experts(layer):
             x = x + _mixture(model, layer, y, watch)
         else:

@@ -72,9 +72,10 @@ class Generation:
             raise LanguageError("the prompt is empty; give it a character at least")
         read, context = self.read + self.tokens - 1, self.model.context
         if read > context:
+            more = f", or a larger --context, up to {self.model.reach}" if self.model.reach > context else ""
             raise LanguageError(
                 f"a prompt of {self.read} tokens and {self.tokens} new ones are {read} tokens to look at, model "
-                f"{self.model.name} looks at {context}; shorten the prompt, or take fewer --tokens"
+                f"{self.model.name} looks at {context}; shorten the prompt, or take fewer --tokens{more}"
             )
         if self.speculate > context - 2:
             raise LanguageError(

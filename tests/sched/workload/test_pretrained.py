@@ -57,7 +57,7 @@ def test_it_says_what_transformers_says(family: str, tmp_path: Path) -> None:
     assert pretrained.load(str(folder / "config.json"), context=20).context == 20
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt2"])
+@pytest.mark.parametrize("family", ["llama", "gpt2", "gpt_neox"])
 def test_its_integers_are_near_and_the_same_however_a_prompt_is_cut(family: str, tmp_path: Path) -> None:
     model = pretrained.load(str(decoder(family, tmp_path)), context=24)
     numbers, tokens = integers(model), model.tokens(model.held_out)[:12]
@@ -140,6 +140,12 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("qwen2", {"use_sliding_window": True}, "use_sliding_window is True: Input should be False"),
     ("gpt2", {"n_head": 3}, "3 heads do not divide a width of 16"),
     ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True"),
+    (
+        "gpt_neox",
+        {"num_attention_heads": 3},
+        "3 heads with a width of 16, of which 2 numbers each turn: heads must divide",
+    ),
+    ("llama", {"rope_parameters": {"partial_rotary_factor": 0.5}}, "a part of each head turns by its position"),
 ]
 
 
