@@ -58,7 +58,10 @@ class Pieces:
         self.size = self._tokenizer.get_vocab_size()
 
     def tokens(self, text: str) -> list[int]:
-        return self._tokenizer.encode(text).ids
+        try:
+            return self._tokenizer.encode(text).ids
+        except Exception as error:  # as above
+            raise ValueError(f"has no tokens for {text[:40]!r}: {error}") from error
 
     def text(self, tokens: Sequence[int]) -> str:
         return self._tokenizer.decode(list(tokens))

@@ -19,6 +19,7 @@ from meshloom.sched.lowering.programs import check_program
 from meshloom.sched.program.disasm import listing
 from meshloom.sched.workload import scenario, texts, topology
 from meshloom.sched.workload.catalog import find
+from meshloom.sched.workload.language import checkpoint, pretrained
 from meshloom.sched.workload.onnx.host import fold_to_end
 from meshloom.sched.workload.onnx.load import is_float_model, load_model
 from meshloom.sched.workload.onnx.reader import read as read_network
@@ -179,6 +180,23 @@ def _exported(tool: str) -> Callable[[], Iterable[bytes]]:
     return seeds
 
 
+def _decoder(name: str) -> Parser:
+    """A file of the folder of a language model, the others of which are good."""
+    folder = ROOT / "tests" / "sched" / "workload" / "decoders"
+    places = {
+        checkpoint.CONFIG: folder / "llama" / checkpoint.CONFIG,
+        checkpoint.WEIGHTS: folder / "llama" / checkpoint.WEIGHTS,
+        checkpoint.TOKENIZER: folder / checkpoint.TOKENIZER,
+    }
+
+    def read(path: Path) -> object:
+        path.with_name(name).write_bytes(path.read_bytes())
+        return pretrained.of_folder(path.parent, "what light is the sun?", "the sun")
+
+    beside = {each: place for each, place in places.items() if each != name}
+    return Parser(Path(name).suffix[1:], read, lambda: [places[name].read_bytes()], beside)
+
+
 SWEEP = b'name = "s"\nchips = ["tiny"]\nworkloads = ["gemm:{m}x8x8"]\nwhere = ["macs > 1"]\n[parameters]\nm = [4, 8]\n'
 TOPOLOGY = b"Layer name, H, W, FH, FW, Channels, Num Filter, Strides,\nc1,8,8,3,3,2,4,1,\ng,1,4,1,4,8,8,1,\n"
 _TRAFFIC = TrafficSettings(side=(4, 4), cycles=100)
@@ -202,6 +220,9 @@ PARSERS = {
     "picture": Parser("png", open_picture, _pictures),
     "network": Parser("onnx", _network, _networks),
     "frames": Parser("bin", _frames, _lines),
+    "decoder": _decoder(checkpoint.CONFIG),
+    "decoder weights": _decoder(checkpoint.WEIGHTS),
+    "tokenizer": _decoder(checkpoint.TOKENIZER),
     "zigzag": Parser("json", _mapping("zigzag"), _from("mappings/zigzag/tiny/*.json")),
     "timeloop": Parser("yaml", _mapping("timeloop", "conv:8x8x8-16,k3,p1"), _from("mappings/timeloop/tiny/conv*.yaml")),
     "stream": Parser(

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from ml_dtypes import bfloat16
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 from meshloom.sched.workload.language import checkpoint, pretrained, reference
 from meshloom.sched.workload.language.activation import ACTIVATIONS
@@ -214,6 +216,15 @@ def test_pieces(tmp_path: Path) -> None:
     for text in ("", "the sun", "caf\N{LATIN SMALL LETTER E WITH ACUTE}\n\N{SNOWMAN}"):
         assert pieces.text(pieces.tokens(text)) == text
     assert len(pieces.tokens("the sun is the east")) < 12, "several characters in a token"
+
+
+def test_words_that_a_tokenizer_does_not_have(tmp_path: Path) -> None:
+    words = Tokenizer(WordLevel({"a": 0, "b": 1}, unk_token="?"))
+    words.save(str(tmp_path / "words.json"))
+    pieces = Pieces(tmp_path / "words.json")
+    assert pieces.tokens("a") == [0]
+    with pytest.raises(ValueError, match="has no tokens for 'c': WordLevel error"):
+        pieces.tokens("c")
 
 
 def test_activations() -> None:
