@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -81,6 +81,15 @@ class TextScenario:
     seats: int
     chunk: int
     requests: tuple[TextRequest, ...]
+
+    def read_by(self, model: LanguageModel) -> TextScenario:
+        """The same, with prompts as long as the model's tokens of them. Raises LanguageError for a character without a
+        token."""
+        requests = [
+            replace(request, prompt=len(model.tokens(request.text))) if request.text else request
+            for request in self.requests
+        ]
+        return replace(self, requests=tuple(requests))
 
     def check(self, model: LanguageModel) -> None:
         """Raises ScenarioError for a request that the model's context has no room for, and for a chunk that is as

@@ -22,6 +22,7 @@ from meshloom.tb.runs.language.generation import Generation, _grown, generate
 from meshloom.tb.runs.language.state import TextStateError
 from meshloom.tb.runs.language.step import LanguageStep, least_cycles
 from meshloom.tb.runs.network import PreparedNetwork, job
+from meshloom.tb.runs.tokens.kept import KeptSteps
 
 from ..sched.language_models import DECODERS, decoder, entries, random_model
 from ..tiers import slow_but
@@ -193,6 +194,20 @@ def test_words_that_convolutions_do_not_fill(tmp_path: Path) -> None:
         generate(on_tiny(tmp_path / name, chip=on)) for name, on in (("a", able), ("b", load_chip("tiny")))
     )
     assert text.text == expected.text
+
+
+def test_what_decides_the_tokens_of_a_folder_is_in_its_checkpoint(tmp_path: Path) -> None:
+    """The same weights with another configuration, or another text for the steps, are another model."""
+    model = pretrained.load(str(decoder("llama", tmp_path)), context=24)
+    base = Generation(model, "what light", 2, load_chip("tiny"), tmp_path / "text.npz")
+    others = [
+        replace(model, rotary=500.0), replace(model, epsilon=0.1), replace(model, activation="gelu"),
+        replace(model, calibration="the sun"), replace(model, longest=20), replace(model, heads=2),
+    ]  # fmt: skip
+    weights = [replace(base, model=one).setting()["weights"] for one in (model, *others)]
+    assert len(set(weights)) == len(weights)
+    steps = [KeptSteps(integers(one), base.chip, {}, None)._model for one in (model, *others)]
+    assert len(set(steps)) == len(steps)
 
 
 def test_half_a_character_is_not_shown() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from meshloom.hw.spec.config import load as load_chip
 from meshloom.sched.store.store import Store
+from meshloom.sched.workload.language import pretrained
 from meshloom.sched.workload.language.graph import batch_graph
 from meshloom.sched.workload.language.integers import integers
 from meshloom.sched.workload.language.model import LanguageError
@@ -28,7 +29,7 @@ from meshloom.tb.runs.tokens.kept import KeptSteps
 from meshloom.tb.runs.tokens.serve import serve
 from meshloom.tb.runs.tokens.step import BatchOutcome, BatchStep, ExpertCost, cache_names, check_seats, no_caches
 
-from ..sched.language_models import entries, random_model
+from ..sched.language_models import decoder, entries, random_model
 from .command_line import invoke, results_in
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "texts"
@@ -109,6 +110,20 @@ def test_every_tensor_is_right_on_the_rtl(folder: Path) -> None:
     assert model.figures == run.figures
     assert [step.rtl_cycles for step in model.steps] == [None] * len(run.steps)
     assert [(text.ttft, text.met, text.text) for text in model.texts] == [(text.ttft, True, "") for text in run.texts]
+
+
+def test_a_folder_of_transformers_is_served_on_the_rtl(folder: Path) -> None:
+    """Its prompts are as long as its own tokens of them, and each text is what it is alone."""
+    decoder("llama", folder)
+    text = (folder / "two.toml").read_text().replace("small.npz", "llama")
+    (folder / "two.toml").write_text(text.replace('"abcde"', '"what light"'))
+    run = served(load(folder / "two.toml"), "chunked", "verilator")
+    assert not run.reasons
+    assert run.bytes_checked > 10_000
+    model = pretrained.load("llama")
+    assert run.texts[0].prompt == len(model.tokens("what light")) < len("what light")
+    alone = Generation(model, "what light", 3, load_chip("tiny"), folder / "alone.npz", chunk=4, device=None)
+    assert generate(alone).text.startswith(run.texts[0].text.rstrip("\N{REPLACEMENT CHARACTER}"))
 
 
 def test_a_wrong_byte_in_a_cache_is_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ A file is a NumPy archive without pickles; `scripts/train_language.py` writes on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -90,6 +90,14 @@ class LanguageModel:
     def gated(self) -> bool:
         """Whether its layers have gates."""
         return "0/gate.weight" in self.arrays
+
+    @property
+    def decisive(self) -> str:
+        """What decides its tokens besides `arrays`, and is not usual: empty for a model of an archive."""
+        usual = {field.name: field.default for field in fields(self)}
+        names = ("activation", "rotary", "turned", "parallel", "longest", "gain", "epsilon")
+        own = {name: getattr(self, name) for name in names if getattr(self, name) != usual[name]}
+        return str(own | {"heads": self.heads, "calibration": self.calibration}) if own else ""
 
     @property
     def rotated(self) -> int:

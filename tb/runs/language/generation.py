@@ -95,6 +95,7 @@ class Generation:
             weights.update(name.encode() + array.tobytes())
         if self.model.top:
             weights.update(f"top {self.model.top}".encode())
+        weights.update(self.model.decisive.encode())
         return {
             "model": self.model.name, "weights": weights.hexdigest()[:16], "prompt": self.prompt, "chunk": self.chunk,
             "chip": self.chip.name, "chip_digest": self.chip.digest, "scheduler": self.scheduler,

@@ -57,7 +57,7 @@ class KeptSteps:
     def _model(self) -> str:
         model = self.integers.model
         sizes = f"{model.context} {model.heads} {model.top} {self.integers.weight_bits}"
-        return f"{sizes} {sorted(self.integers.steps.items())} {_digest(model.arrays)}"
+        return f"{sizes} {model.decisive} {sorted(self.integers.steps.items())} {_digest(model.arrays)}"
 
     def get(self, name: str) -> BatchOutcome | None:
         """What a step of an earlier run has left; None if there was none, or if that is damaged."""

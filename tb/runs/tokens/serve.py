@@ -15,7 +15,8 @@ from meshloom.sched.schedulers.tokens.drive import Reads, ServedText, TokenDrive
 from meshloom.sched.schedulers.tokens.metrics import measure
 from meshloom.sched.schedulers.tokens.registry import token_scheduler
 from meshloom.sched.workload.language.integers import WEIGHT_BITS, Integers, integers
-from meshloom.sched.workload.language.model import LanguageModel, load
+from meshloom.sched.workload.language.model import LanguageModel
+from meshloom.sched.workload.language.pretrained import load
 from meshloom.sched.workload.texts import TextScenario
 
 from ...build.builder import SIMULATORS
@@ -202,6 +203,7 @@ def serve(
     the device raises. An interrupt says how far it has come.
     """
     models = {scenario.model: load(scenario.model) for scenario in scenarios}
+    scenarios = [scenario.read_by(models[scenario.model]) for scenario in scenarios]
     for scenario in scenarios:  # whatever cannot be is said before anything is made
         scenario.check(models[scenario.model])
         check_seats(models[scenario.model], chip, scenario.seats)

@@ -93,13 +93,14 @@ class BatchStep:
         """What the network reads: for each text tokens, at most as many as there are places, and its caches. Places
         that are left over come first and count for nothing."""
         model = self.integers.model
-        rows: list[NDArray[np.int8]] = []
+        rows: dict[str, list[NDArray[np.int8]]] = {}
         arrays: dict[str, NDArray[np.int8]] = {}
         for text, (tokens, caches) in enumerate(texts):
             places, before = self.news[text], _length(caches)
-            row = np.zeros((1, model.width, 1, places), np.int8)
-            row[..., places - len(tokens) :] = self.integers.entered(tokens, before)["x"]
-            rows.append(row)
+            for name, entered in self.integers.entered(tokens, before).items():
+                row = np.zeros((1, model.width, 1, places), np.int8)
+                row[..., places - len(tokens) :] = entered
+                rows.setdefault(name, []).append(row)
             counts = attended(model.context, model.heads, places, before + len(tokens))
             arrays |= {named(name, text, len(self.news)): array for name, array in counts.items()}
             pasts = {cache.new: cache.past for cache in self.graph.caches}
@@ -107,7 +108,7 @@ class BatchStep:
                 past = np.zeros((1, model.width, 1, model.context - places), np.int8)
                 past[0, :, 0, past.shape[3] - before :] = caches[name]
                 arrays[pasts[new]] = past
-        return arrays | {"x": np.concatenate(rows, axis=3)}
+        return arrays | {name: np.concatenate(row, axis=3) for name, row in rows.items()}
 
     def run(self, texts: Sequence[tuple[NDArray[np.int64], Caches]], execute: Callable[[Job], Run]) -> BatchOutcome:
         """Runs the step on a device; see `inputs`. Every tensor is compared with ONNX Runtime's. Raises ChipFault, and
