@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from .dequantising.context import RealContext
 from .dequantising.operators import OPERATORS
-from .dequantising.pairs import with_quantised_constants, without_pairs
+from .dequantising.pairs import with_clips_in_front, with_quantised_constants, without_pairs
 from .errors import NodeRefusal, Refused, UnsupportedError, node_name, operator_name
 from .load import attributes
 from .pins import Pin, Rounded, Rounding, pin_of
@@ -81,7 +81,7 @@ def has_integer_operators(model: ModelProto) -> bool:
 
 def in_real_numbers(model: ModelProto, name: str) -> tuple[ModelProto, dict[str, Pin], Dequantised | None]:
     """A model without anything of 8 bits, what the file's tensors had, and, if more than pairs was taken out, more."""
-    model = settled(with_quantised_constants(model), name)
+    model = settled(with_clips_in_front(with_quantised_constants(model)), name)
     stripped, pins = without_pairs(model)
     if not has_integer_operators(stripped):
         return stripped, pins, None

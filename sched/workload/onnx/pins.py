@@ -17,13 +17,15 @@ from .pointwise import function
 
 @dataclass(frozen=True)
 class Pin:
-    """A tensor of 8 bits of a file: a number q of `least`..`least` + 255 stands for (q - `zero`) * `scale`. `weights`:
-    the scale of all weights that make it, or one for each channel; empty if there are none."""
+    """A tensor of 8 bits of a file, or fewer: a number q, the first of `count` from `least` on, stands for
+    (q - `zero`) * `scale`. `weights`: the scale of all weights that make it, or one for each channel; empty if there
+    are none."""
 
     scale: float
     zero: int
     least: int
     weights: tuple[float, ...] = ()
+    count: int = 256
 
     @property
     def low(self) -> float:
@@ -33,12 +35,13 @@ class Pin:
     @property
     def high(self) -> float:
         """The largest."""
-        return (self.least + 255 - self.zero) * self.scale
+        return (self.least + self.count - 1 - self.zero) * self.scale
 
     @property
     def step(self) -> float:
-        """The step of the chip's tensor, -128..127 around 0, that holds all its numbers; `scale` if it is symmetric."""
-        return max(self.high / 127, -self.low / 128)
+        """The step of the chip's tensor, -128..127 around 0, that holds all its numbers; `scale` if they are some of
+        the chip's."""
+        return max(self.high / 127, -self.low / 128, self.scale)
 
     @property
     def symmetric(self) -> bool:
@@ -91,14 +94,22 @@ def scales_of(scale: NDArray[np.floating]) -> tuple[float, ...]:
     return numbers[:1] if len(set(numbers)) == 1 else numbers
 
 
-def pin_of(scale: NDArray[np.floating], zero: NDArray[np.integer], weights: tuple[float, ...] = ()) -> Pin | None:
-    """The pin of one scale and a zero point of 8 bits, as QuantizeLinear has them; None for others."""
+def pin_of(
+    scale: NDArray[np.floating],
+    zero: NDArray[np.integer],
+    weights: tuple[float, ...] = (),
+    ends: tuple[float, float] = (-inf, inf),
+) -> Pin | None:
+    """The pin of one scale and a zero point of 8 bits, as QuantizeLinear has them; None for others. `ends`: of the real
+    numbers that are rounded, so that it may have fewer than 256 numbers."""
     if scale.size != 1 or zero.size != 1 or zero.dtype.name not in ("uint8", "int8"):
         return None
     number = float(scale.flat[0])
     if not np.isfinite(number) or number <= 0:
         return None
-    return Pin(number, int(zero.flat[0]), int(np.iinfo(zero.dtype).min), weights)
+    middle, limits = int(zero.flat[0]), np.iinfo(zero.dtype)
+    least, most = (int(np.clip(np.rint(end / number) + middle, limits.min, limits.max)) for end in ends)
+    return Pin(number, middle, least, weights, most - least + 1)
 
 
 #: What the name of a tensor has before it is cut off.

@@ -10,6 +10,7 @@ that is a ReLU.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,8 +34,8 @@ _ENDS_ARE_OPERANDS = 11
 
 
 def with_quantised_constants(model: ModelProto) -> ModelProto:
-    """The model with the integers that its QuantizeLinears make of constants, as ONNX Runtime makes them, for these;
-    itself if there are none."""
+    """The model with the integers that its QuantizeLinears make of constants, and Clips of integers, as ONNX Runtime
+    makes them, for these; itself if there are none."""
     import onnx
     from onnx import helper, numpy_helper
 
@@ -42,7 +43,7 @@ def with_quantised_constants(model: ModelProto) -> ModelProto:
     settled: dict[int, TensorProto] = {}
     for index, node in enumerate(model.graph.node):
         names = [name for name in node.input if name]
-        if node.op_type == "QuantizeLinear" and all(name in constants for name in names):
+        if _makes_integers(node, constants) and all(name in constants for name in names):
             graph = helper.make_graph(
                 [node], "constant", [], [helper.make_empty_tensor_value_info(node.output[0])],
                 [numpy_helper.from_array(constants[name], name) for name in dict.fromkeys(names)],
@@ -52,6 +53,7 @@ def with_quantised_constants(model: ModelProto) -> ModelProto:
                 results = run(session(single, node.name), {})
             except OnnxError:  # which who reads the node will say better
                 continue
+            constants[node.output[0]] = results[node.output[0]]
             settled[index] = numpy_helper.from_array(results[node.output[0]], node.output[0])
     if not settled:
         return model
@@ -60,6 +62,63 @@ def with_quantised_constants(model: ModelProto) -> ModelProto:
     del copy.graph.node[:]
     copy.graph.node.extend(node for index, node in enumerate(model.graph.node) if index not in settled)
     copy.graph.initializer.extend(settled.values())
+    return copy
+
+
+def _makes_integers(node: NodeProto, constants: Mapping[str, NDArray[Any]]) -> bool:
+    if node.op_type == "Clip":
+        return node.input[0] in constants and constants[node.input[0]].dtype.kind in "iu"
+    return node.op_type == "QuantizeLinear"
+
+
+def with_clips_in_front(model: ModelProto) -> ModelProto:
+    """The model with a Clip of real numbers before a QuantizeLinear in place of one of its integers behind it, which is
+    how files say that a tensor has fewer than 8 bits; itself if there is none."""
+    import onnx
+    from onnx import helper, numpy_helper
+
+    constants = constants_of(model)
+    readers: dict[str, list[NodeProto]] = {}
+    for node in model.graph.node:
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+    outputs = {value.name for value in model.graph.output}
+    replacements: dict[str, list[NodeProto]] = {}  # by the result of a QuantizeLinear
+    ends: list[TensorProto] = []
+    for node in model.graph.node:
+        after = readers.get(node.output[0], []) if node.op_type == "QuantizeLinear" else []
+        if len(after) != 1 or after[0].op_type != "Clip" or node.output[0] in outputs:
+            continue
+        (clip,) = after
+        if clip.input[0] != node.output[0] or not all(
+            name in constants for name in (*node.input[1:], *clip.input[1:]) if name
+        ):
+            continue
+        scale, zero = constants[node.input[1]], _zero(node, constants)
+        if scale.size != 1 or zero.dtype.kind not in "iu":
+            continue
+        names, limits = [node.input[0], "", ""], np.iinfo(zero.dtype)
+        for at, (name, limit) in enumerate(zip(clip.input[1:], (limits.min, limits.max), strict=False), 1):
+            if name and constants[name].flat[0] != limit:
+                real = (constants[name].astype(np.float32) - zero.astype(np.float32)) * scale.astype(np.float32)
+                names[at] = f"{clip.output[0]}//{('least', 'most')[at - 1]}"
+                ends.append(numpy_helper.from_array(real.reshape(()).astype(scale.dtype), names[at]))
+        cut, rounds = f"{clip.output[0]}//cut", type(node)()
+        rounds.CopyFrom(node)
+        rounds.output[0] = clip.output[0]
+        replacements[node.output[0]] = [rounds]
+        if any(names[1:]):
+            rounds.input[0] = cut
+            replacements[node.output[0]].insert(0, helper.make_node("Clip", names, [cut], clip.name or cut))
+    if not replacements:
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    del copy.graph.node[:]
+    for node in model.graph.node:
+        if node.op_type != "Clip" or node.input[0] not in replacements:
+            copy.graph.node.extend(replacements.get(node.output[0], [node]))
+    copy.graph.initializer.extend(ends)
     return copy
 
 
@@ -88,7 +147,8 @@ def without_pairs(model: ModelProto) -> tuple[ModelProto, dict[str, Pin]]:
             if after and node.output[0] not in outputs and all(alike(node, other, constants) for other in after):
                 gone.add(node.output[0])
                 scale, zero = constants[node.input[1]], _zero(node, constants)
-                if (pin := pin_of(scale, zero, weights_before(node.input[0], makers, constants))) is not None:
+                before = weights_before(node.input[0], makers, constants)
+                if (pin := pin_of(scale, zero, before, _ends(makers.get(node.input[0]), constants))) is not None:
                     pins[node.input[0]] = pin
                 continue
         if node.op_type == "DequantizeLinear" and node.input[0] in gone:
@@ -199,6 +259,13 @@ def alike(first: NodeProto, second: NodeProto, constants: dict[str, NDArray[Any]
     return len(ours) == len(theirs) and all(
         a is not None and b is not None and np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True)
     )
+
+
+def _ends(node: NodeProto | None, constants: Mapping[str, NDArray[Any]]) -> tuple[float, float]:
+    """Between which numbers the result of a node lies, where it is a Clip with ends as operands."""
+    names = [*node.input[1:], "", ""][:2] if node is not None and node.op_type == "Clip" else ["", ""]
+    low, high = (float(constants[name].flat[0]) if name in constants else None for name in names)
+    return -inf if low is None else low, inf if high is None else high
 
 
 def cuts_below_0(node: NodeProto, constants: dict[str, NDArray[Any]]) -> bool:

@@ -99,6 +99,41 @@ def test_what_a_pair_need_not_cut_off(
     assert [node.name for node in nodes] == ["n_x2", "n_a", "n_a2", "n_a3", "n_y"]
 
 
+def narrow(m: FloatModel, x: str, scale: float, ends: tuple[int, int], kind: type, name: str) -> str:
+    """A pair of fewer than 8 bits, as Brevitas and PyTorch write it: the integers are cut off between."""
+    constants = [m.constant(scale), m.constant(0, kind)]
+    q = x if x.startswith("constant") else m.node("QuantizeLinear", [x, *constants], f"{name}_q")
+    cut = m.node("Clip", [q, *(m.constant(end, kind) for end in ends)], f"{name}_c")
+    return m.node("DequantizeLinear", [cut, *constants], name)
+
+
+def test_pairs_of_fewer_bits() -> None:
+    """Tensors have the file's own numbers, all of which the chip has, and so do weights."""
+    m = FloatModel()
+    weights = [m.constant(m.random.integers(-9, 10, size), np.int8) for size in ((8, 3, 3, 3), (5, 8, 6, 6))]
+    first, second = (narrow(m, w, 0.06, (-7, 7), np.int8, f"w{at}") for at, w in enumerate(weights))
+    a = m.node("Relu", m.node("Conv", [narrow(m, "x", 0.02, (-128, 127), np.int8, "x2"), first], "a"), "a2")
+    m.node("Conv", [narrow(m, a, 0.25, (0, 15), np.uint8, "a3"), second], "y")
+    report = quantise_with_report(m.build("y"), m.data())
+    assert [(layer.kind, layer.clamp) for layer in report.graph.layers] == [("conv", 15), ("conv", 127)]
+    assert [(each.name, each.step) for each in report.graph.inputs] == [("x", pytest.approx(0.02))]
+    assert report.graph.steps[report.graph.layers[0].output] == pytest.approx(0.25)
+    assert any(note.startswith("2 of 2 tensors have the file's own scale;") for note in report.graph.notes)
+    assert np.abs(np.asarray(report.graph.layers[0].w)).max() <= 7
+    exact, result = run_float(m.build("y"), m.data()[0])["y"], integer_outputs(report.graph, m.data()[0])["y"]
+    assert decibels(exact, result) > 26
+
+
+def test_a_pair_whose_ends_are_computed_is_refused() -> None:
+    m = FloatModel(opset=13)
+    constants = [m.constant(0.02), m.constant(0, np.uint8)]
+    q = m.node("QuantizeLinear", [m.conv("x", "a", (4, 3, 3, 3)), *constants], "q")
+    end = m.node("Cast", m.node("ReduceMax", m.node("Abs", "x", "b"), "e", keepdims=0), "end", to=TensorProto.UINT8)
+    m.conv(m.node("DequantizeLinear", [m.node("Clip", [q, "", end], "c"), *constants], "d"), "y", (4, 4, 1, 1))
+    with pytest.raises(UnsupportedError, match=r"n_c \(Clip\): computes with 8 bits"):
+        quantise_with_report(m.build("y"), m.data())
+
+
 def test_pairs_that_rescale_stay_and_are_refused() -> None:
     m = FloatModel()
     model = m.build(m.conv(pair(m, m.conv("x", "a", (4, 3, 3, 3)), 0.02, 0, np.int8, "a2", 0.04), "y", (4, 4, 1, 1)))
