@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from . import tabular
+from . import qonnx, tabular
 from .attending import attention, group_query_attention, rotary_embedding, rotary_embedding_of_microsoft
 from .errors import NodeRefusal, Refused, UnsupportedError, node_name, operator_name
 from .pointwise import MICROSOFT
@@ -20,7 +20,7 @@ from .replacement import Replacement, UnknownRank
 from .subgraphs import reads
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto
+    from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 #: `TensorProto` says so.
 _INT32, _INT64 = 6, 7
@@ -180,7 +180,7 @@ def _fused_gemm(s: Replacement) -> None:
 
 
 #: By operator, with its domain unless that is the standard one, to which ONNX Runtime adds two of its own. The standard
-#: has attention and rotary embedding, too; ONNX's domain for tables has scalers and linear models.
+#: has attention and rotary embedding, too; ONNX's domain for tables has scalers and linear models, QONNX's quantisers.
 _OPERATORS: Mapping[str, Callable[[Replacement], None]] = {
     f"{MICROSOFT}.Attention": _attention,
     f"{MICROSOFT}.MultiHeadAttention": _multi_head_attention,
@@ -200,6 +200,7 @@ _OPERATORS: Mapping[str, Callable[[Replacement], None]] = {
     "RotaryEmbedding": rotary_embedding,
     "SimplifiedLayerNormalization": _simplified_layer_normalization,
     **tabular.OPERATORS,
+    **qonnx.OPERATORS,
 }
 
 
@@ -220,6 +221,7 @@ def without_contributed(model: ModelProto, name: str) -> ModelProto:
     result.CopyFrom(model)
     opset = next((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), 1)
     ranks, kinds = _of_tensors(model.graph)
+    constants = _constants(model.graph)
     uses = {name for node in model.graph.node for name in reads(node)} | {each.name for each in model.graph.output}
     del result.graph.node[:]
     refused: list[NodeRefusal] = []
@@ -227,14 +229,14 @@ def without_contributed(model: ModelProto, name: str) -> ModelProto:
         if not _takes(node):
             result.graph.node.append(node)
             continue
-        instead = Replacement(node, opset, ranks, uses, kinds)
+        instead = Replacement(node, opset, ranks, uses, kinds, constants)
         try:
             try:
                 _OPERATORS[operator_name(node)](instead)
             except UnknownRank:
                 more = _inferred(result, model.graph.node[index:])
                 ranks, kinds = ranks | more[0], kinds | more[1]
-                instead = Replacement(node, opset, ranks, uses, kinds)
+                instead = Replacement(node, opset, ranks, uses, kinds, constants)
                 _OPERATORS[operator_name(node)](instead)
         except Refused as why:
             refused.append(NodeRefusal(node_name(node), operator_name(node), str(why), tuple(node.output)))
@@ -242,6 +244,14 @@ def without_contributed(model: ModelProto, name: str) -> ModelProto:
     if refused:
         raise UnsupportedError(name, refused)
     return result
+
+
+def _constants(graph: GraphProto) -> dict[str, TensorProto]:
+    constants = {item.name: item for item in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant" and [item.name for item in node.attribute] == ["value"]:
+            constants[node.output[0]] = node.attribute[0].t
+    return constants
 
 
 def _inferred(begun: ModelProto, rest: Iterable[NodeProto]) -> _Tensors:

@@ -121,7 +121,10 @@ def quantise_with_report(
         if not own.dynamic:
             file, rounding = own.reference, own.rounding
     elif pins:
-        notes = (*notes, f"{len(pins)} pairs of QuantizeLinear and DequantizeLinear around activations are taken out.")
+        pairs = "1 pair of QuantizeLinear and DequantizeLinear around an activation is"
+        if len(pins) > 1:
+            pairs = f"{len(pins)} pairs of QuantizeLinear and DequantizeLinear around activations are"
+        notes = (*notes, f"{pairs} taken out.")
     start = None
     if looks_up(model):
         start = Start(model, name, data)

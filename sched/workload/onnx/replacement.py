@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from .errors import Refused
 
 if TYPE_CHECKING:
-    from onnx import NodeProto
+    from onnx import NodeProto, TensorProto
 
 #: From this opset on the axes of a mean, a sum and of `Unsqueeze` are operands; an operator normalises layers; sizes of
 #: a split may be left out if their number is given.
@@ -29,13 +29,14 @@ class UnknownRank(Refused):
 @dataclass
 class Replacement:
     """The nodes that take the place of one. `ranks`: dimensions of the tensors of which they are known; `kinds`: types
-    of their elements; `uses`: tensors that are read."""
+    of their elements; `uses`: tensors that are read; `constants`: those of the file."""
 
     node: NodeProto
     opset: int
     ranks: Mapping[str, int]
     uses: Container[str]
     kinds: Mapping[str, int]
+    constants: Mapping[str, TensorProto]
     nodes: list[NodeProto] = field(default_factory=list["NodeProto"])
 
     @property
@@ -52,6 +53,12 @@ class Replacement:
         """The name of a result; empty if nobody reads it."""
         name = self.node.output[index] if index < len(self.node.output) else ""
         return name if name in self.uses else ""
+
+    def number(self, name: str) -> NDArray[Any] | None:
+        """A constant of the file; None for a tensor that is computed."""
+        from onnx import numpy_helper
+
+        return numpy_helper.to_array(self.constants[name]) if name in self.constants else None
 
     def op(self, kind: str, *operands: str, to: str = "", domain: str = "", **attributes: Any) -> str:
         """Adds a node; the name of its result (`to`, or a new one)."""
