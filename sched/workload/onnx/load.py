@@ -64,6 +64,7 @@ def load_model(path: str | Path) -> ModelProto:
         check_external(model, path)
         load_external_data_for_model(model, str(path.parent))
         put_in_order(model.graph)
+        _open_negative_sizes(model)
         give_tensors_for_maps(model)
         for check_ in (check_opset, check_tensors, check_values, check_structure):
             check_(model, str(path))
@@ -77,6 +78,14 @@ def load_model(path: str | Path) -> ModelProto:
         raise OnnxError(f"{path}: is damaged: a name in it is no text; export or copy it again") from error
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
         raise OnnxError(f"{path}: its weights lie in another file that cannot be read: {one_line(error)}") from error
+
+
+def _open_negative_sizes(model: ModelProto) -> None:
+    """Sizes of -1 are open ones, which is how some converters say that; other files leave them out or name them."""
+    for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.HasField("dim_value") and dim.dim_value < 0:
+                dim.ClearField("dim_value")
 
 
 def is_float_model(model: ModelProto) -> bool:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
 from onnx import helper
 
 from meshloom.sched.workload.onnx.errors import OnnxError
-from meshloom.sched.workload.onnx.load import bound, check
+from meshloom.sched.workload.onnx.load import bound, check, load_model
 from meshloom.sched.workload.onnx.quantise import quantise_with_report
 
 from ...float_models import FloatModel, decibels, integer_outputs, run_float
@@ -145,3 +147,13 @@ def test_scales_of_a_whole_batch_do_not_make_it_one_sample() -> None:
     m.nodes[-1].output.extend(["scale", "zero"])
     model = m.build(m.node("DequantizeLinear", [q, "scale", "zero"], "y"))
     assert shapes(bound(model, {}, {}, "model")) == [[1, 2, 8]]
+
+
+def test_sizes_of_minus_one_are_open(tmp_path: Path) -> None:
+    """Converters write them so: as the batch, and where the sizes of a picture are not known."""
+    m = FloatModel((-1, 3, -1, 8))
+    onnx.save(m.build(m.conv("x", "y", (2, 3, 3, 3))), tmp_path / "open.onnx")
+    model = load_model(tmp_path / "open.onnx")
+    with pytest.raises(OnnxError, match=r"dimension 2 of input 'x' is not fixed \(unknown\); give it a size"):
+        check(model, "open", {"Conv"})
+    assert check(bound(model, {}, {"x:2": 6}, "open"), "open", {"Conv"}).input_sizes == {"x": (1, 3, 6, 8)}
