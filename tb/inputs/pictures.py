@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -94,26 +95,27 @@ def quantise_input(real: NDArray[np.floating], value: Value) -> NDArray[np.int8]
 
 
 def open_picture(path: Path, size: tuple[int, int] | None = None, network: str = "") -> Image.Image:
-    """The first frame of a picture, decoded. Its size is looked at before: it must be `size`, width and height, which
-    `network` takes, if that is known, and not more than `MOST_PIXELS`. Raises InputError."""
-    from PIL import Image, UnidentifiedImageError
+    """The first frame of a picture, decoded, and turned as its camera says (EXIF). Its size is looked at before: it
+    must be `size`, width and height, which `network` takes, if that is known, and not more than `MOST_PIXELS`. Raises
+    InputError."""
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # what is too large is refused here
             image = Image.open(path)
         with image:
-            if size is not None and image.size != size:
-                raise InputError(
-                    f"{path}: is {image.width}x{image.height} pixels (width x height), network {network} takes "
-                    f"{size[0]}x{size[1]}; crop or resize it to that"
-                )
+            if size is not None and image.size not in (size, size[::-1]):
+                raise _another_size(path, image.size, size, network)
             if image.width * image.height > MOST_PIXELS:
                 raise InputError(
                     f"{path}: is {image.width}x{image.height} pixels (width x height); a picture may have "
                     f"{MOST_PIXELS:,}: crop or resize it"
                 )
             image.load()
+            ImageOps.exif_transpose(image, in_place=True)
+            if size is not None and image.size != size:
+                raise _another_size(path, image.size, size, network)
     except InputError:
         raise
     except UnidentifiedImageError as error:
@@ -122,9 +124,33 @@ def open_picture(path: Path, size: tuple[int, int] | None = None, network: str =
         raise InputError(
             f"{path}: is too large; a picture may have {MOST_PIXELS:,} pixels: crop or resize it"
         ) from error
-    except (OSError, ValueError, SyntaxError, EOFError, MemoryError) as error:
+    except (OSError, ValueError, SyntaxError, EOFError, MemoryError, struct.error) as error:
         raise InputError(f"{path}: cannot be read ({error}); give an intact picture") from error
     return image
+
+
+def _another_size(path: Path, own: tuple[int, int], size: tuple[int, int], network: str) -> InputError:
+    return InputError(
+        f"{path}: is {own[0]}x{own[1]} pixels (width x height), network {network} takes {size[0]}x{size[1]}; crop or "
+        "resize it to that"
+    )
+
+
+def read_pixels(
+    path: Path, mode: str = "", size: tuple[int, int] | None = None, network: str = ""
+) -> NDArray[np.float32]:
+    """A picture's bytes, float32 [1, channels, rows, columns]. `mode`: RGB or L (grey), what the picture itself is
+    where nobody says; `size`, `network`: as in `open_picture`. Raises InputError."""
+    image = open_picture(path, size, network)
+    if image.mode.startswith(("I", "F")):
+        raise InputError(f"{path}: has more than 8 bits for a channel (mode {image.mode}); save it with 8")
+    mode = mode or ("L" if image.mode in ("1", "L", "LA") else "RGB")
+    if image.has_transparency_data:
+        if np.asarray(image.convert("RGBA"))[..., 3].min() < 255:
+            raise InputError(f"{path}: has transparent pixels; put it on a background and save it without alpha")
+        image = image.convert("RGBA").convert("RGB")
+    pixels = np.asarray(image.convert(mode), np.float32)
+    return pixels[None, None] if mode == "L" else np.ascontiguousarray(pixels.transpose(2, 0, 1)[None])
 
 
 def _read_picture(path: Path, value: Value, graph: Graph) -> NDArray[np.int8]:
@@ -136,14 +162,6 @@ def _read_picture(path: Path, value: Value, graph: Graph) -> NDArray[np.int8]:
         )
     if not len(picture.mean) == len(picture.std) == value.channels == (3 if picture.mode == "RGB" else 1):
         raise InputError(f"network {graph.name}: its picture has another number of channels than input {value.name}")
-    image = open_picture(path, (value.width, value.height), graph.name)
-    if image.mode.startswith(("I", "F")):
-        raise InputError(f"{path}: has more than 8 bits for a channel (mode {image.mode}); save it with 8")
-    if image.has_transparency_data:
-        if np.asarray(image.convert("RGBA"))[..., 3].min() < 255:
-            raise InputError(f"{path}: has transparent pixels; put it on a background and save it without alpha")
-        image = image.convert("RGBA").convert("RGB")
-    pixels = np.asarray(image.convert(picture.mode), np.float64)
-    planes = pixels[None, None] if picture.mode == "L" else pixels.transpose(2, 0, 1)[None]
+    planes = read_pixels(path, picture.mode, (value.width, value.height), graph.name).astype(np.float64)
     mean, std = (np.array(numbers)[None, :, None, None] for numbers in (picture.mean, picture.std))
     return quantise_input((planes - mean) / std, value)

@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 from meshloom.sched.workload.graph import Graph
 
 from .arrays import SUFFIXES, Arrays, Declared, InputError, read_samples
-from .pictures import as_input, one_picture, open_picture, quantise_input, read_picture
+from .pictures import as_input, one_picture, quantise_input, read_picture, read_pixels
 
 if TYPE_CHECKING:
     from meshloom.sched.workload.onnx.quantise import Quantised
 
+
+#: What a picture is, by channels.
+_MODES = {1: "L", 3: "RGB"}
 
 Fed = dict[str, NDArray[np.int8]]
 
@@ -43,7 +46,7 @@ def samples_of(files: Iterable[Path], inputs: Sequence[Declared], unused: Sequen
         if path.suffix not in SUFFIXES:
             if len(inputs) > 1:
                 raise one_picture(inputs[0].network, [each.name for each in inputs])
-            samples.append(Sample(path.name, path, pixels=read_pixels(path)))
+            samples.append(Sample(path.name, path, pixels=_pixels(path, inputs[0])))
             continue
         some = read_samples(path, inputs, unused)
         for index, arrays in enumerate(some):
@@ -52,11 +55,13 @@ def samples_of(files: Iterable[Path], inputs: Sequence[Declared], unused: Sequen
     return samples
 
 
-def read_pixels(path: Path) -> NDArray[np.float32]:
-    """A picture's bytes, float32 [1, channels, rows, columns]. Raises InputError."""
-    image = open_picture(path)
-    pixels = np.asarray(image.convert("L" if image.mode in ("1", "L", "LA") else "RGB"), np.float32)
-    return pixels[None, None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1)[None])
+def _pixels(path: Path, each: Declared) -> NDArray[np.float32]:
+    """A picture with as many channels as its input has, where that is 3 or 1, and of its size, where that is fixed."""
+    if len(each.shape) != 4:
+        return read_pixels(path)
+    axes = (1, 2, 3) if each.shape[1] in _MODES or each.shape[3] not in _MODES else (3, 1, 2)
+    channels, rows, columns = (each.shape[axis] for axis in axes)
+    return read_pixels(path, _MODES.get(channels, ""), (columns, rows) if rows and columns else None, each.network)
 
 
 def fed_exactly(sample: Sample, graph: Graph, inputs: Sequence[Declared], inside: Mapping[str, str]) -> Fed:

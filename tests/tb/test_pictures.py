@@ -12,7 +12,9 @@ import pytest
 from PIL import Image, ImageFile
 
 from meshloom.sched.workload.graph import Graph, Layer, Picture, Value
+from meshloom.tb.inputs.arrays import Declared
 from meshloom.tb.inputs.pictures import MOST_PIXELS, InputError, open_picture, read_picture
+from meshloom.tb.inputs.samples import samples_of
 
 MEAN, STD, STEP = (120.0, 100.5, 90.0), (60.0, 64.0, 50.0), 1 / 32
 
@@ -167,3 +169,36 @@ def test_an_array_of_several_inputs_is_not_one_picture(tmp_path: Path) -> None:
     np.save(tmp_path / "three.npy", np.zeros((3, 3, 4, 6), np.int8))
     with pytest.raises(InputError, match=r"three\.npy: holds 3 inputs, not one$"):
         read_picture(tmp_path / "three.npy", RGB)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+def test_a_picture_is_turned_as_its_camera_says(tmp_path: Path, kind: str) -> None:
+    """Kept lying on its side, 4 pixels wide: the network takes 6 by 4."""
+    upright = np.zeros((4, 6, 3), np.uint8)
+    upright[:, :3] = 255
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned to the right by a quarter
+    Image.fromarray(np.rot90(upright)).save(
+        tmp_path / "p", kind, exif=exif, **({"lossless": True} if kind == "WEBP" else {})
+    )
+    array = read_picture(tmp_path / "p", RGB)
+    assert (array[0, :, :, :3] > 0).all()
+    assert (array[0, :, :, 3:] < 0).all()
+    with pytest.raises(InputError, match=r"is 6x4 pixels \(width x height\), network net takes 4x6"):
+        open_picture(tmp_path / "p", (4, 6), "net")
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 4, 6), (0, 4, 6, 3), (0, 3, 0, 0)])
+def test_a_picture_has_the_channels_of_the_input(tmp_path: Path, pixels: np.ndarray, shape: tuple[int, ...]) -> None:
+    """Of a float model, which is calibrated with it before the network is known; its size is compared as well."""
+    Image.fromarray(pixels[..., 0]).save(tmp_path / "grey.png")
+    Image.fromarray(pixels[:, :5]).save(tmp_path / "narrow.png")
+    inputs = [Declared("x", np.dtype(np.float32), shape, "net")]
+    (sample,) = samples_of([tmp_path / "grey.png"], inputs)
+    np.testing.assert_array_equal(sample.pixels, np.repeat(pixels[None, None, ..., 0], 3, axis=1))
+    if shape[2]:
+        with pytest.raises(InputError, match=r"narrow.png: is 5x4 pixels .*, network net takes 6x4; crop or resize"):
+            samples_of([tmp_path / "narrow.png"], inputs)
+    Image.fromarray(np.zeros((4, 6), np.uint16)).save(tmp_path / "deep.png")
+    with pytest.raises(InputError, match="more than 8 bits for a channel"):
+        samples_of([tmp_path / "deep.png"], inputs)
