@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,11 @@ def classes(graph: Graph) -> int:
     """How many classes the first output has scores for; 0 if it is not a vector."""
     value = graph.value(graph.outputs[0])
     return value.channels if value.height == value.width == 1 else 0
+
+
+def is_line(shape: Sequence[int]) -> bool:
+    """Whether a tensor of that shape may be scores of classes: all its elements lie along one axis."""
+    return prod(shape) == max(shape, default=0)
 
 
 def read_names(path: Path) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from meshloom.sched.workload.layers import WorkloadError
 
-from .class_names import classes
+from .class_names import classes, is_line
 from .detecting import Detecting, is_picture, shown
 from .network_source import Feed, NetworkSource
 from .samples import fed_exactly, fed_quantised, real_input
@@ -131,7 +131,9 @@ def _floats(quantisation: Quantised, values: Mapping[str, NDArray[Any]]) -> dict
         name: quantisation.ends[name].value(values[origin].astype(np.float64))
         for name, origin in quantisation.origins.items()
     }
-    best = int(floats[graph.outputs[0]].argmax()) if classes(graph) > 1 else -1
+    first = graph.outputs[0]
+    is_scores = classes(graph) > 1 and is_line(quantisation.ends[first].shape)
+    best = int(quantisation.ends[first].array(floats[first]).argmax()) if is_scores else -1
     return {"floats": floats, "float_label": best}
 
 

@@ -8,6 +8,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,6 +19,7 @@ from meshloom.sched.support.files import write_atomically
 from meshloom.sched.workload.graph import Graph, Value
 from meshloom.sched.workload.onnx.detections import Detected, overlap
 
+from ..inputs.class_names import is_line
 from ..inputs.sources import Feed
 from ..results.figures import ClassScore, DetectionFigures, DetectorFigures, OutputFigures
 from ..results.schema import Row
@@ -41,22 +43,27 @@ def outputs(
     figures: list[OutputFigures] = []
     for name in graph.outputs if graph.real or graph.labels else ():
         value, array, its = graph.value(name), computed[name], feed.titles.get(name, name)
-        is_scores = _is_vector(value)
-        own = _real(value, array)
-        if (end := feed.ends.get(name)) is not None:
-            own = end.array(own)
+        end = feed.ends.get(name)
+        bytes_ = array if end is None else end.array(array)
+        own = _real(value, bytes_)
+        is_scores = _is_vector(value) and (end is None or is_line(end.shape))
         figures.append(
             OutputFigures(
                 name=its,
                 shape=own.shape,
-                top=_top(graph, value, array, named=name == graph.outputs[0]) if is_scores else (),
+                top=_best(graph, bytes_.ravel() * (value.step or 1.0), named=name == graph.outputs[0])
+                if is_scores
+                else (),
                 file=None if is_scores or folder is None else _save_array(folder, [title, feed.name, its], own),
-                snr_db=_snr_db(value, array, feed.floats.get(name)),
+                snr_db=_snr_db(array * value.step, feed.floats.get(name)),
             )
         )
     if feed.finish is not None:
-        finished = feed.finish(_reals(graph, computed)).items()
-        figures += [_finished(graph, name, np.asarray(array), title, feed, folder) for name, array in finished]
+        exact: Mapping[str, NDArray[Any]] = feed.finish(feed.floats) if feed.floats else {}
+        for name, array in feed.finish(_reals(graph, computed)).items():
+            its = _finished(graph, name, np.asarray(array), title, feed, folder)
+            is_real = np.issubdtype(array.dtype, np.floating)
+            figures.append(its.model_copy(update={"snr_db": _snr_db(array, exact.get(name))}) if is_real else its)
     return tuple(figures)
 
 
@@ -184,12 +191,8 @@ def _real(value: Value, array: NDArray[np.int8]) -> NDArray[np.int8] | NDArray[n
     return (array * np.float64(value.step)).astype(np.float32) if value.step else array
 
 
-def _top(graph: Graph, value: Value, array: NDArray[np.int8], *, named: bool) -> tuple[ClassScore, ...]:
-    """The classes with the highest scores, of equal ones the first; labels are those of the first output."""
-    return _best(graph, array.ravel() * (value.step or 1.0), named=named)
-
-
 def _best(graph: Graph, scores: NDArray[Any], *, named: bool) -> tuple[ClassScore, ...]:
+    """The classes with the highest scores, of equal ones the first; labels are those of the first output."""
     best: list[int] = np.argsort(-scores.astype(np.float64), kind="stable")[:TOP].tolist()
     return tuple(
         ClassScore(
@@ -201,13 +204,14 @@ def _best(graph: Graph, scores: NDArray[Any], *, named: bool) -> tuple[ClassScor
     )
 
 
-def _snr_db(value: Value, array: NDArray[np.int8], exact: NDArray[np.floating] | None) -> float | None:
-    """Power of the float model's output / power of the difference, in dB; None if one of them is 0 or unknown."""
-    if exact is None:
+def _snr_db(array: NDArray[np.floating], exact: NDArray[np.floating] | None) -> float | None:
+    """Power of the float model's output / power of the difference, in dB; None if one of them is 0, not finite or
+    unknown, or if they have different shapes: as many boxes as were found, say."""
+    if exact is None or exact.shape != array.shape:
         return None
     exact = exact.astype(np.float64)
-    signal, noise = float((exact**2).sum()), float(((array * value.step - exact) ** 2).sum())
-    return float(10 * np.log10(signal / noise)) if signal and noise else None
+    signal, noise = float((exact**2).sum()), float(((array - exact) ** 2).sum())
+    return float(10 * np.log10(signal / noise)) if signal and noise and isfinite(signal + noise) else None
 
 
 def _save_array(folder: Path, names: list[str], array: NDArray[Any]) -> str:

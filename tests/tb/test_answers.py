@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from meshloom.sched.workload.graph import Graph, Layer, Value, Window
+from meshloom.sched.workload.onnx.floats import Source
 from meshloom.tb.inputs.sources import Feed
 from meshloom.tb.report import answers
 from meshloom.tb.results.figures import DetectionFigures, DetectorFigures, NetworkFigures, OutputFigures
@@ -72,6 +73,32 @@ def test_what_the_host_makes_of_the_outputs(tmp_path: Path) -> None:
     assert order.top == (), "whole numbers are no scores"
     assert boxes.file is not None
     assert np.load(boxes.file).shape == boxes.shape == (7, 4)
+
+
+def test_how_far_the_host_s_results_are_from_the_file_s() -> None:
+    """Of real numbers, wherever the two have one shape."""
+
+    def finish(values: Any) -> dict[str, Any]:
+        scores = values["scores"].reshape(1, 7)
+        chosen = scores[:, scores[0] > 0.5]
+        return {"twice": 2 * scores, "best": scores.argmax(1), "chosen": chosen, "infinite": scores / np.zeros(1)}
+
+    exact = SCORES * 0.25 + np.array([0.25, 0, 0, 0, 0, 1, 0]).reshape(SCORES.shape)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scores, twice, *others = outputs(graph("scores"), finish=finish, floats={"scores": exact})
+    assert twice.snr_db == scores.snr_db == pytest.approx(10 * np.log10((exact**2).sum() / (0.25**2 + 1)))
+    assert [each.snr_db for each in others] == [None] * 3
+
+
+def test_a_map_of_the_file_is_no_vector_of_scores(tmp_path: Path) -> None:
+    """However it lies in the network; and scores are in the file's order."""
+    backwards = np.arange(7)[::-1].copy()
+    (figures,) = outputs(graph("scores"), tmp_path, ends={"scores": Source((7, 1, 1), (1, 1, 7, 1), backwards)})
+    assert [each.index for each in figures.top] == [2, 3, 5, 0, 6]
+    padded = {"scores": Source((7, 1, 1), (7, 2), np.arange(7).repeat(2))}
+    (figures,) = outputs(graph("scores"), tmp_path, ends=padded)
+    assert (figures.top, figures.shape) == ((), (7, 2))
+    assert np.load(str(figures.file)).shape == (7, 2)
 
 
 @pytest.mark.parametrize("kind", [np.bool_, np.uint8])
