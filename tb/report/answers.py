@@ -60,26 +60,31 @@ def outputs(
         )
     if feed.finish is not None:
         exact: Mapping[str, NDArray[Any]] = feed.finish(feed.floats) if feed.floats else {}
-        for name, array in feed.finish(_reals(graph, computed)).items():
-            its = _finished(graph, name, np.asarray(array), title, feed, folder)
+        for name, whole in feed.finish(_reals(graph, computed)).items():
+            array = np.asarray(whole)
+            its = _finished(graph, name, array, title, feed, folder)
             is_real = np.issubdtype(array.dtype, np.floating)
             figures.append(its.model_copy(update={"snr_db": _snr_db(array, exact.get(name))}) if is_real else its)
     return tuple(figures)
 
 
 def _finished(
-    graph: Graph, name: str, array: NDArray[np.floating], title: str, feed: Feed, folder: Path | None
+    graph: Graph, name: str, array: NDArray[Any], title: str, feed: Feed, folder: Path | None
 ) -> OutputFigures:
-    """An output that the host has made: scores if there is one for each label, or the number of a class. Several wide
-    whole numbers are no scores, nor what the file has put in order: TopK's results, say."""
+    """An output that the host has made: scores if there is one for each label, or the number of a class, or its name.
+    Several wide whole numbers are no scores, nor what the file has put in order: TopK's results, say."""
+    if array.dtype.kind in "OU":  # texts
+        array = array.astype(np.str_)
     flat, count = array.ravel(), len(graph.labels)
     top: tuple[ClassScore, ...] = ()
-    numbers = array.dtype.kind in "iu" and array.dtype.itemsize > 1
+    numbers = array.dtype.kind in "iuU" and array.dtype.itemsize > 1
     other = numbers or (feed.scores is not None and name not in feed.scores)
     if flat.size > 1 and max(array.shape) == flat.size and count in (0, flat.size) and not other:
         top = _best(graph, flat, named=True)
     elif flat.size == 1 and array.dtype.kind in "iu":
         top = (ClassScore(index=int(flat[0]), label=graph.labels[int(flat[0])] if count > flat[0] else "", score=1.0),)
+    elif flat.size == 1 and str(flat[0]) in graph.labels:
+        top = (ClassScore(index=graph.labels.index(str(flat[0])), label=str(flat[0]), score=1.0),)
     file = None if top or folder is None else _save_array(folder, [title, feed.name, name], array)
     return OutputFigures(name=name, shape=array.shape, top=top, file=file, snr_db=None)
 

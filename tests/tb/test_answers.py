@@ -101,6 +101,15 @@ def test_a_map_of_the_file_is_no_vector_of_scores(tmp_path: Path) -> None:
     assert np.load(str(figures.file)).shape == (7, 2)
 
 
+def test_the_name_of_a_class(tmp_path: Path) -> None:
+    """Texts that are none are kept as such."""
+    named = graph("scores", labels=tuple("abcdefg"))
+    both = {"name": np.array(["c"], object), "words": np.array(["to", "be"], object)}
+    _, name, words = outputs(named, tmp_path, finish=lambda values: both)
+    assert [(each.index, each.label) for each in name.top] == [(2, "c")]
+    assert (name.file, words.top, np.load(str(words.file)).tolist()) == (None, (), ["to", "be"])
+
+
 @pytest.mark.parametrize("kind", [np.bool_, np.uint8])
 def test_scores_of_numbers_without_a_sign(kind: type) -> None:
     """A file that compares its scores at the end answers each class with true or false."""

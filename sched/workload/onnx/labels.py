@@ -1,4 +1,4 @@
-"""Names of classes that a model brings in its metadata."""
+"""Names of classes that a model brings in its metadata, or as texts of which it chooses one."""
 
 from __future__ import annotations
 
@@ -12,18 +12,38 @@ if TYPE_CHECKING:
 
 #: Keys under which exporting programs put them.
 KEYS = ("labels", "names", "classes", "class_names")
+#: Operators that take some of a list, by their numbers.
+_CHOICES = ("ArrayFeatureExtractor", "Gather")
 
 
 def labels_in(model: ModelProto) -> tuple[str, ...]:
     """The names in the order of the classes; none if there are none that can be read.
 
-    Known forms: a list or a mapping from numbers to names (JSON, or as Python prints it), lines, a line with commas.
+    Known forms in the metadata: a list or a mapping from numbers to names (JSON, or as Python prints it), lines, a line
+    with commas. Without these, the one list of texts from which a node takes some by their numbers.
     """
     texts = {item.key.lower(): item.value for item in model.metadata_props}
     for key in KEYS:
         if labels := _parse(texts.get(key, "")):
             return labels
-    return ()
+    lists = _texts(model)
+    chosen = {node.input[0] for node in model.graph.node if node.op_type in _CHOICES and node.input[0] in lists}
+    return _names(lists[chosen.pop()]) if len(chosen) == 1 else ()
+
+
+def _texts(model: ModelProto) -> dict[str, list[str]]:
+    """Constant lists of texts, by name."""
+    from onnx import TensorProto
+
+    tensors = {item.name: item for item in model.graph.initializer}
+    tensors |= {
+        node.output[0]: item.t for node in model.graph.node if node.op_type == "Constant" for item in node.attribute
+    }
+    return {
+        name: [text.decode(errors="replace") for text in tensor.string_data]
+        for name, tensor in tensors.items()
+        if tensor.data_type == TensorProto.STRING and len(tensor.dims) == 1
+    }
 
 
 def _parse(text: str) -> tuple[str, ...]:

@@ -66,17 +66,17 @@ def _linear_regressor(s: Replacement) -> None:
 
 
 def _linear_classifier(s: Replacement) -> None:
-    labels = s.attributes.get("classlabels_ints", [])
-    if s.result(0) and not labels:
-        raise Refused("its classes are texts; export it with whole numbers for them")
+    labels = np.array(s.attributes.get("classlabels_ints", []), np.int64)
+    if not labels.size:
+        labels = np.array([text.decode() for text in s.attributes.get("classlabels_strings", [])], object)
     count = _numbers(s, "intercepts").size
-    if count < 2 or count != len(labels or s.attributes.get("classlabels_strings", [])):
+    if count < 2 or count != len(labels):
         raise Refused(f"{count} rows of coefficients for {len(labels)} classes; it must have one for each")
     sums = _linear(s, count)
     if s.result(1):
         _behind(s, sums, s.result(1))
     if s.result(0):
-        s.op("Gather", s.constant(labels, np.int64), s.op("ArgMax", sums, axis=1, keepdims=0), to=s.result(0))
+        s.op("Gather", s.constant(labels, labels.dtype.type), s.op("ArgMax", sums, axis=1, keepdims=0), to=s.result(0))
 
 
 OPERATORS: Mapping[str, Callable[[Replacement], None]] = {

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from meshloom.sched.workload.onnx.contributed import without_contributed
 from meshloom.sched.workload.onnx.errors import UnsupportedError
+from meshloom.sched.workload.onnx.labels import labels_in
 from meshloom.sched.workload.onnx.load import load_model
 from meshloom.sched.workload.onnx.quantise import quantise_with_report
 from meshloom.sched.workload.onnx.runtime import run, session
@@ -80,10 +81,6 @@ def test_linear_models(post: str) -> None:
     ("changes", "why"),
     [
         ({"post_transform": "PROBIT"}, "post_transform PROBIT; must be one of NONE, LOGISTIC, SOFTMAX"),
-        (
-            {"classlabels_ints": None, "classlabels_strings": ["a", "b", "c"]},
-            "its classes are texts; export it with whole n",
-        ),
         ({"classlabels_ints": [0, 1]}, "3 rows of coefficients for 2 classes; it must have one for each"),
         ({"coefficients": [1.0] * 16}, "16 coefficients and 3 intercepts for 3 results; export it again"),
     ],
@@ -91,6 +88,30 @@ def test_linear_models(post: str) -> None:
 def test_linear_models_that_are_refused(changes: dict[str, Any], why: str) -> None:
     with pytest.raises(UnsupportedError, match=why):
         without_contributed(model([classifier(**changes)], ("label", TensorProto.INT64), ("scores", 1)), "m")
+
+
+def test_classes_that_are_texts() -> None:
+    """The host takes the name of the best one, and the network has the names."""
+    named = classifier(classlabels_ints=None, classlabels_strings=["ant", "bee", "cat"])
+    whole = model([named], ("label", TensorProto.STRING), ("scores", 1))
+    plain = without_contributed(whole, "m")
+    assert labels_in(plain) == ("ant", "bee", "cat")
+    x = {"x": np.ones((1, COLUMNS), np.float32)}
+    assert run(session(plain, "plain"), x)["label"].tolist() == run(session(whole, "whole"), x)["label"].tolist()
+    report = quantise_with_report(plain, [x["x"], 2 * x["x"]])
+    values = {name: np.array([[[[-1.0]], [[2.0]], [[0.5]]]]) for name in report.graph.outputs}
+    assert report.said(values)["label"].tolist() == ["bee"]
+
+
+def test_several_lists_of_texts_name_no_classes() -> None:
+    plain = without_contributed(model([classifier()], ("label", TensorProto.INT64)), "m")
+    assert labels_in(plain) == ()
+    for name in "ab":
+        plain.graph.initializer.append(numpy_helper.from_array(np.array(["yes", "no"], object), name))
+    plain.graph.node.append(helper.make_node("Gather", ["a", "label"], ["first"]))
+    assert labels_in(plain) == ("yes", "no")
+    plain.graph.node.append(helper.make_node("Gather", ["b", "label"], ["second"]))
+    assert labels_in(plain) == ()
 
 
 def test_probabilities_are_tensors_in_place_of_maps(tmp_path: Path) -> None:
