@@ -37,6 +37,8 @@ _DECODES = 64
 _LIGHT = UNARY | {
     "Concat", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze",
 }  # fmt: skip
+#: Operators of two numbers that move, too, where one is a constant and the other a function's.
+_WITH_CONSTANTS = ("Add", "Div", "Mul", "Sub")
 #: So many nodes at the end are named.
 _NAMED = 4
 
@@ -169,16 +171,23 @@ def _small(model: ModelProto, node: NodeProto) -> bool:
 
 
 def _widened(model: ModelProto, tail: list[NodeProto]) -> list[NodeProto]:
-    """The nodes on the host with what they alone read and what is no work: functions of one tensor, and what moves
-    values. On the host they lose nothing to rounding, and joined tensors need not share a step."""
+    """The nodes on the host with what they alone read and what is no work: functions of one tensor, also with a constant
+    behind another function (what an exponential is added to, say), and what moves values. On the host they lose nothing
+    to rounding, and joined tensors need not share a step."""
     outputs = {value.name for value in model.graph.output}
+    constants = {item.name for item in model.graph.initializer}
+    constants |= {name for node in model.graph.node if node.op_type == "Constant" for name in node.output}
+    functions = {name for node in model.graph.node if operator_name(node) in UNARY for name in node.output}
     readers: dict[str, list[NodeProto]] = {}
     for node in model.graph.node:
         for name in reads(node):
             readers.setdefault(name, []).append(node)
     produced = {output for node in tail for output in node.output}
     for node in reversed(model.graph.node):
-        if operator_name(node) not in _LIGHT or produced.intersection(node.output) or outputs.intersection(node.output):
+        computed = [name for name in node.input if name not in constants]
+        light = operator_name(node) in _LIGHT
+        light |= operator_name(node) in _WITH_CONSTANTS and len(computed) == 1 and functions.issuperset(computed)
+        if not light or produced.intersection(node.output) or outputs.intersection(node.output):
             continue
         users = [user for name in node.output for user in readers.get(name, ())]
         if users and all(produced.issuperset(user.output) for user in users):

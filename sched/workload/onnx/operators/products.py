@@ -57,9 +57,12 @@ def matmul(context: FloatContext, node: Node, attributes: Attributes) -> None:
         if w.ndim > 2:
             _multiply_by_each(context, node, w)
             return
-        if w.ndim != 2:
-            raise Refused(f"weights have shape {list(w.shape)}, must be [inputs, outputs]")
-        emit_fully_connected(context, node, w.T, None)
+        if w.ndim == 0:
+            raise Refused("its weights are a single number; a Mul multiplies by one")
+        emit_fully_connected(context, node, w.T if w.ndim == 2 else w[None], None)
+        if w.ndim == 1:  # the axis that it sums over is gone
+            result = context.views[node.output[0]]
+            context.keep_view(node.output[0], result.moved(result.order[..., 0]))
     elif first in context.constants:
         _multiply_weights(context, node)
     else:

@@ -228,3 +228,11 @@ def test_sums_over_the_channels_of_a_part_of_a_line() -> None:
     constants = "int64[1] from = {0}, int64[1] to = {15}, int64[1] axis = {2}, int64[1] over = {1}"
     body = "a = Slice(x, from, to, axis) y = ReduceSum<keepdims = 1>(a, over)"
     near(model_of("1,8,16", "y:1,1,15", body, constants))
+
+
+@pytest.mark.parametrize("shape", ["8", "6,8", "3,4,8"])
+def test_a_product_with_a_single_column(shape: str) -> None:
+    """The axis that is summed over is gone; scores of an attention that pools."""
+    w = "float[8] w = {" + ",".join(str(n % 5 - 2) for n in range(8)) + "}"
+    rest = shape.rpartition(",")[0]
+    near(model_of(f"1,{shape}", f"y:{f'1,{rest}' if rest else 1}", "a = MatMul(x, w) y = Tanh(a)", w))

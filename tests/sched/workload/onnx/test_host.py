@@ -35,6 +35,19 @@ def test_decoding_runs_on_the_host():
     np.testing.assert_allclose(result, exact, rtol=1e-5)
 
 
+def test_what_an_exponential_is_added_to_is_the_host_s():
+    """A logistic function that the file has in parts: its exponentials are far apart, and the host divides by them."""
+    m = FloatModel((1, 6))
+    sums = m.node("Gemm", ["x", m.normal(6, 4, scale=4.0), m.normal(4)], "sums")
+    shares = m.node("Reciprocal", m.node("Add", [m.node("Exp", sums, "e"), m.constant(1.0)], "a"), "r")
+    model = m.build(m.node("Div", [shares, m.node("ReduceLogSum", shares, "total", axes=[1])], "y"))
+    report = quantise_with_report(model, m.data())
+    assert report.graph.outputs == ("sums",)
+    assert report.graph.notes == (
+        "Exp e, Add a, Reciprocal r, ReduceLogSum total and 1 more at the end run on the host.",
+    )
+
+
 def test_a_softmax_beside_what_the_host_does_is_the_host_s():
     """It is not said to be left out as well."""
     m = FloatModel()

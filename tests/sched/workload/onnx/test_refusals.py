@@ -54,9 +54,9 @@ FLOAT: dict[str, tuple[Build, str, dict[str, Any]]] = {
         lambda m: m.node("MatMul", ["x", m.normal(2, 7, 4)], "y"),
         "n_y (MatMul): weights of shape [2, 7, 4] for an operand of shape [1, 2, 8, 8]", {"shape": (1, 2, 8, 8)},
     ),
-    "product of one axis": (
-        lambda m: m.node("MatMul", ["x", m.normal(8)], "y"),
-        "n_y (MatMul): weights have shape [8], must be [inputs, outputs]", {},
+    "product with a number": (
+        lambda m: m.node("MatMul", ["x", m.constant(2.0)], "y"),
+        "n_y (MatMul): its weights are a single number; a Mul multiplies by one", {},
     ),
     "three axes of pixels": (
         lambda m: m.node("Conv", ["x", m.normal(2, 3, 1, 1, 1)], "y"),
