@@ -179,6 +179,12 @@ def _fused_gemm(s: Replacement) -> None:
     _activation(s, s.op("Gemm", *filter(None, (s.operand(index) for index in range(3))), **own))
 
 
+def _lp_normalization(s: Replacement) -> None:
+    kind = {1: "ReduceL1", 2: "ReduceL2"}[s.attributes.get("p", 2)]
+    x = s.operand(0)
+    s.op("Div", x, s.over(kind, x, s.attributes.get("axis", -1)), to=s.result(0))
+
+
 #: By operator, with its domain unless that is the standard one, to which ONNX Runtime adds two of its own. The standard
 #: has attention and rotary embedding, too; ONNX's domain for tables has scalers and linear models, QONNX's quantisers.
 _OPERATORS: Mapping[str, Callable[[Replacement], None]] = {
@@ -197,6 +203,7 @@ _OPERATORS: Mapping[str, Callable[[Replacement], None]] = {
     f"{MICROSOFT}.FusedConv": _fused_conv,
     f"{MICROSOFT}.FusedGemm": _fused_gemm,
     "Attention": attention,
+    "LpNormalization": _lp_normalization,
     "RotaryEmbedding": rotary_embedding,
     "SimplifiedLayerNormalization": _simplified_layer_normalization,
     **tabular.OPERATORS,

@@ -171,9 +171,9 @@ def _small(model: ModelProto, node: NodeProto) -> bool:
 
 
 def _widened(model: ModelProto, tail: list[NodeProto]) -> list[NodeProto]:
-    """The nodes on the host with what they alone read and what is no work: functions of one tensor, also with a constant
-    behind another function (what an exponential is added to, say), and what moves values. On the host they lose nothing
-    to rounding, and joined tensors need not share a step."""
+    """The nodes on the host with what they alone read and what is no work: functions of one tensor, their sums and
+    products with a constant, and what moves values. On the host they lose nothing to rounding, and joined tensors need
+    not share a step."""
     outputs = {value.name for value in model.graph.output}
     constants = {item.name for item in model.graph.initializer}
     constants |= {name for node in model.graph.node if node.op_type == "Constant" for name in node.output}

@@ -133,6 +133,12 @@ class Replacement:
             return self.op("ReduceMean", x, axes=[-1])
         return self.op("ReduceMean", x, self.constant([-1], np.int64))
 
+    def over(self, reduction: str, x: str, axis: int) -> str:
+        """A maximum, or a sum of another kind than the plain one, over one axis, which stays."""
+        if self.opset < _MEAN_AXES:
+            return self.op(reduction, x, axes=[axis])
+        return self.op(reduction, x, self.constant([axis], np.int64))
+
     def unsqueeze(self, x: str, *axes: int) -> str:
         if self.opset < _AXES:
             return self.op("Unsqueeze", x, axes=list(axes))

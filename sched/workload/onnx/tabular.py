@@ -79,9 +79,35 @@ def _linear_classifier(s: Replacement) -> None:
         s.op("Gather", s.constant(labels, labels.dtype.type), s.op("ArgMax", sums, axis=1, keepdims=0), to=s.result(0))
 
 
+def _array_feature_extractor(s: Replacement) -> None:
+    """Some of the columns."""
+    columns = s.number(s.operand(1))
+    if columns is None or s.number(s.operand(0)) is not None:
+        s.nodes.append(s.node)  # of labels, which the host takes
+        return
+    s.op("Gather", s.operand(0), s.constant(columns.ravel(), np.int64), to=s.result(0), axis=-1)
+
+
+def _imputer(s: Replacement) -> None:
+    """No input of the chip is without a number."""
+    replaced = s.attributes.get("replaced_value_float", np.nan)
+    if "imputed_value_int64s" in s.attributes or not np.isnan(replaced):
+        raise Refused(f"it puts others in the place of numbers, of {replaced:g}; must be of those that lack (NaN)")
+    s.op("Identity", s.operand(0), to=s.result(0))
+
+
+def _normalizer(s: Replacement) -> None:
+    """Rows of a length of 1, in one norm or another."""
+    x, norm = _real(s), s.attributes.get("norm", b"MAX").decode()
+    s.op("Div", x, s.over("ReduceMax" if norm == "MAX" else f"Reduce{norm}", x, -1), to=s.result(0))
+
+
 OPERATORS: Mapping[str, Callable[[Replacement], None]] = {
+    f"{DOMAIN}.ArrayFeatureExtractor": _array_feature_extractor,
+    f"{DOMAIN}.Imputer": _imputer,
     f"{DOMAIN}.LinearClassifier": _linear_classifier,
     f"{DOMAIN}.LinearRegressor": _linear_regressor,
+    f"{DOMAIN}.Normalizer": _normalizer,
     f"{DOMAIN}.Scaler": _scaler,
 }
 

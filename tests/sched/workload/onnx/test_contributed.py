@@ -273,3 +273,14 @@ def test_rotary_embeddings_and_attention_of_three_tensors_come_in() -> None:
     ]
     m.node("MultiHeadAttention", [*turned, parts[2]], "a", domain=MICROSOFT, num_heads=3)
     imported(m, linear(m, "a", 12, 6, "y"))
+
+
+@pytest.mark.parametrize("opset", [17, 18])
+@pytest.mark.parametrize("attributes", [{}, {"p": 1, "axis": 1}])
+def test_vectors_of_one_length(attributes: dict[str, int], opset: int) -> None:
+    m = FloatModel((1, 3, 8), opset=opset)
+    whole = m.build(m.node("LpNormalization", "x", "y", **attributes))
+    plain = without_contributed(whole, "m")
+    assert "LpNormalization" not in {node.op_type for node in plain.graph.node}
+    x = {"x": m.data(1)[0]}
+    np.testing.assert_allclose(computed(plain, x), computed(whole, x), rtol=1e-5)

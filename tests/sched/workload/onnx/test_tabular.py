@@ -90,6 +90,58 @@ def test_linear_models_that_are_refused(changes: dict[str, Any], why: str) -> No
         without_contributed(model([classifier(**changes)], ("label", TensorProto.INT64), ("scores", 1)), "m")
 
 
+@pytest.mark.parametrize("norm", ["L1", "L2", "MAX"])
+def test_rows_of_one_length(norm: str) -> None:
+    same(model([node("Normalizer", ["y"], norm=norm)], ("y", TensorProto.FLOAT)))
+
+
+def test_some_columns_and_those_that_lack() -> None:
+    """Nothing lacks in what the chip takes."""
+    columns = helper.make_node("Constant", [], ["columns"], value=numpy_helper.from_array(np.array([[3, 1, 3]])))
+    taken = helper.make_node("ArrayFeatureExtractor", ["whole", "columns"], ["y"], "a", domain=DOMAIN)
+    imputer = node("Imputer", ["whole"], imputed_value_floats=[2.0] * COLUMNS, replaced_value_float=float("nan"))
+    same(model([columns, imputer, taken], ("y", TensorProto.FLOAT)))
+
+
+@pytest.mark.parametrize(
+    "options", [{"imputed_value_floats": [2.0] * COLUMNS, "replaced_value_float": 1.0}, {"imputed_value_int64s": [2]}]
+)
+def test_numbers_that_stand_for_others_are_refused(options: dict[str, Any]) -> None:
+    imputer = node("Imputer", ["y"], **options)
+    with pytest.raises(
+        UnsupportedError, match=r"puts others in the place of numbers, of (1|nan); must be of those that lack"
+    ):
+        without_contributed(model([imputer], ("y", TensorProto.FLOAT)), "m")
+
+
+def test_polynomials_of_columns() -> None:
+    """As scikit-learn writes them: a product over the columns of each term."""
+    nodes: list[onnx.NodeProto] = []
+    for at, columns in enumerate(([0], [1, 1], [0, 2, 4])):
+        nodes += [
+            helper.make_node("Constant", [], [f"c{at}"], value=numpy_helper.from_array(np.array(columns))),
+            helper.make_node("ArrayFeatureExtractor", ["x", f"c{at}"], [f"t{at}"], f"e{at}", domain=DOMAIN),
+            helper.make_node("ReduceProd", [f"t{at}"], [f"p{at}"], f"p{at}", axes=[1], keepdims=at % 2),
+        ]
+    end = [helper.make_node("Reshape", [f"p{at}", "row"], [f"r{at}"]) for at in range(3)]
+    row = helper.make_node("Constant", [], ["row"], value=numpy_helper.from_array(np.array([1, 1])))
+    whole = model(
+        [
+            *nodes,
+            row,
+            *end,
+            helper.make_node("Concat", ["r0", "r1", "r2"], ["r"], axis=1),
+            helper.make_node("Gemm", ["r", "w"], ["y"]),
+        ],
+        ("y", 1),
+    )
+    whole.graph.initializer.append(numpy_helper.from_array(WEIGHTS[:, :3], "w"))
+    data = [np.random.default_rng(seed).normal(0, 1, (1, COLUMNS)).astype(np.float32) for seed in range(4)]
+    report = quantise_with_report(without_contributed(whole, "m"), data)
+    assert report.snr_db > 28
+    assert report.host is None
+
+
 def test_classes_that_are_texts() -> None:
     """The host takes the name of the best one, and the network has the names."""
     named = classifier(classlabels_ints=None, classlabels_strings=["ant", "bee", "cat"])
