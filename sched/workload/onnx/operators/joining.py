@@ -22,6 +22,7 @@ _MOST_SCATTERED = 4
 
 
 def concat(context: FloatContext, node: Node, attributes: Attributes) -> None:
+    node = _without_empty(context, node)
     rank = len(next(context.view(name) for name in node.input if name in context.views).shape)
     axis = attributes["axis"] % rank
     if len(node.input) == 1:
@@ -36,6 +37,18 @@ def concat(context: FloatContext, node: Node, attributes: Attributes) -> None:
     except Refused:
         if not context.generous or not _join_layouts(context, node, axis):
             raise
+
+
+def _without_empty(context: FloatContext, node: Node) -> Node:
+    """Without constants of no elements: the cache of a decoder before its first token, say."""
+    empty = [name for name in node.input if name in context.constants and not context.constants[name].size]
+    if not empty:
+        return node
+    copy = type(node)()
+    copy.CopyFrom(node)
+    del copy.input[:]
+    copy.input.extend(name for name in node.input if name not in empty)
+    return copy
 
 
 def _lie_as_tokens(context: FloatContext, node: Node, rank: int) -> bool:

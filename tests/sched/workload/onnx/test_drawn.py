@@ -236,3 +236,16 @@ def test_a_product_with_a_single_column(shape: str) -> None:
     w = "float[8] w = {" + ",".join(str(n % 5 - 2) for n in range(8)) + "}"
     rest = shape.rpartition(",")[0]
     near(model_of(f"1,{shape}", f"y:{f'1,{rest}' if rest else 1}", "a = MatMul(x, w) y = Tanh(a)", w))
+
+
+def test_constants_of_no_elements_join_nothing() -> None:
+    """The cache of a decoder before its first token."""
+    constants = "float[1,3,0] e = {}, float[1,3,2] c = {1,2,3,4,5,6}"
+    near(
+        model_of(
+            "1,3,4",
+            "y:1,3,6 z:1,3,4",
+            "a = Tanh(x) y = Concat<axis = 2>(e, a, c, e) z = Concat<axis = 2>(e, a)",
+            constants,
+        )
+    )
