@@ -191,8 +191,9 @@ def test_a_bias_much_larger_than_all_products(bias: float, tmp_path: Path) -> No
 def test_a_type_that_onnx_runtime_does_not_compute(tmp_path: Path) -> None:
     """Said by `check` as well."""
     m = FloatModel()
-    m.element = TensorProto.DOUBLE
-    onnx.save(m.build(m.node("Conv", ["x", m.constant(np.ones((1, 3, 1, 1)), np.float64)], "y")), tmp_path / "m.onnx")
+    x = m.node("Cast", "x", "wide", to=TensorProto.DOUBLE)
+    wide = m.node("Conv", [x, m.constant(np.ones((1, 3, 1, 1)), np.float64)], "w")
+    onnx.save(m.build(m.node("Cast", wide, "y", to=TensorProto.FLOAT)), tmp_path / "m.onnx")
     with pytest.raises(OnnxError, match="ONNX Runtime refuses it"):
         described(tmp_path / "m.onnx", {})
 

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .bounds import check_size
-from .brain_floats import widen_brain_floats
 from .contributed import without_contributed
 from .errors import NodeRefusal, OnnxError, Refused, UnsupportedError, node_name, operator_name
 from .functions import without_calls
 from .packed_weights import with_whole_weights
+from .single_floats import make_floats_single
 from .sparse_weights import fill_sparse_weights
 from .subgraphs import put_in_order, reads
 from .tabular import give_tensors_for_maps
@@ -70,7 +70,7 @@ def load_model(path: str | Path) -> ModelProto:
             check_(model, str(path))
         fill_sparse_weights(model, str(path))
         whole = with_whole_weights(without_calls(model, str(path)), str(path))
-        widen_brain_floats(whole)
+        make_floats_single(whole)
         return without_contributed(whole, str(path))
     except OnnxError:
         raise

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from meshloom.sched.workload.graph import Graph
-from meshloom.sched.workload.onnx.brain_floats import widen_brain_floats
 from meshloom.sched.workload.onnx.contributed import without_contributed
 from meshloom.sched.workload.onnx.errors import OnnxError, UnsupportedError
 from meshloom.sched.workload.onnx.load import load_model
 from meshloom.sched.workload.onnx.quantise import quantise_with_report
 from meshloom.sched.workload.onnx.runtime import run, session
+from meshloom.sched.workload.onnx.single_floats import make_floats_single
 from meshloom.sched.workload.onnx.start import examples, looks_up, real_inputs
 from meshloom.sched.workload.onnx.writer import flip, to_onnx, unflip
 
@@ -321,23 +321,35 @@ def test_weights_of_8_bits_multiply_real_numbers(by_channel: bool) -> None:
     assert [layer.kind for layer in report.graph.layers] == ["conv"]
 
 
-def test_bfloat16_is_computed_in_float32(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [TensorProto.BFLOAT16, TensorProto.DOUBLE])
+def test_other_floats_are_computed_in_float32(kind: TensorProto.DataType, tmp_path: Path) -> None:
+    """Also by operators that ONNX Runtime lacks for them."""
     m = FloatModel((1, 6), opset=17)
-    m.element = TensorProto.BFLOAT16
+    m.element = kind
     w = m.random.normal(0, 1, (6, 4)).astype(np.float32)
-    m.initialisers.append(helper.make_tensor("w", TensorProto.BFLOAT16, (6, 4), w.ravel()))
-    half = helper.make_tensor("half", TensorProto.BFLOAT16, (), [0.5])
+    m.initialisers.append(helper.make_tensor("w", kind, (6, 4), w.ravel()))
+    half = helper.make_tensor("half", kind, (), [0.5])
     a = m.node("Mul", [m.node("MatMul", ["x", "w"], "a"), m.node("Constant", [], "c", value=half)], "b")
-    m.node("Cast", m.node("Cast", a, "f", to=TensorProto.FLOAT), "y", to=TensorProto.BFLOAT16)
+    m.node("Cast", m.node("Cast", a, "f", to=TensorProto.FLOAT), "y", to=kind)
     model = m.build("y")
-    model.graph.output[0].type.tensor_type.elem_type = TensorProto.BFLOAT16
-    shapes_alone = TensorProto(name="bare", data_type=TensorProto.BFLOAT16, dims=(3, 3))
+    model.graph.output[0].type.tensor_type.elem_type = kind
+    shapes_alone = TensorProto(name="bare", data_type=kind, dims=(3, 3))
     bare = onnx.ModelProto()
+    bare.graph.input.append(helper.make_tensor_value_info("x", kind, (1, 3)))
     bare.graph.initializer.append(shapes_alone)
-    widen_brain_floats(bare)
+    make_floats_single(bare)
     assert bare.graph.initializer[0].data_type == TensorProto.FLOAT
     path = tmp_path / "m.onnx"
     onnx.save(model, path)
     x = m.data()[0]
     (result,) = computed(load_model(path), {"x": x})
     np.testing.assert_allclose(result, x @ w * 0.5, rtol=0.02, atol=0.02)
+
+
+def test_sizes_may_be_computed_in_float64(tmp_path: Path) -> None:
+    """Where no input is: fewer digits could make another size."""
+    m = FloatModel((1, 6), opset=17)
+    whole = m.node("Cast", m.node("Shape", "x", "shape"), "d", to=TensorProto.DOUBLE)
+    model = m.build(m.node("Reshape", ["x", m.node("Cast", whole, "i", to=TensorProto.INT64)], "y"))
+    onnx.save(model, tmp_path / "m.onnx")
+    assert load_model(tmp_path / "m.onnx") == model
