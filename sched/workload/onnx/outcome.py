@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 
+#: Decibels at the outputs below which a run says where they are lost; what rounding to 8 bits leaves at most, as good
+#: as.
+_ENOUGH, _MOST = 10.0, 50.0
+
+
 @dataclass(frozen=True)
 class LayerReport:
     """One layer: m (0: not requantised; by channel the largest), step of its result and of its weights (0: none, by
@@ -65,6 +70,22 @@ class Quantised:
     reference: ModelProto | None = None
     numbers: dict[str, tuple[NDArray[Any], NDArray[Any]]] = field(default_factory=dict[str, Any])
     normalise: dict[str, PerChannel] = field(default_factory=dict[str, PerChannel])
+
+    @property
+    def loss(self) -> str:
+        """Where most of the float model is lost, in a sentence for people; empty if enough of it is left."""
+        if self.snr_db >= _ENOUGH:
+            return ""
+        ratios = {layer.name: layer.snr_db for layer in self.layers}
+        falls = {
+            layer.output: min([_MOST, *(ratios[name] for name in layer.inputs if name in ratios)])
+            for layer in self.graph.layers
+        }
+        worst = max(falls, key=lambda name: falls[name] - ratios[name])
+        return (
+            f"Little is left of the float model at the outputs ({self.snr_db:.1f} dB): most is lost in layer {worst} "
+            f"(from {falls[worst]:.1f} to {ratios[worst]:.1f} dB); --layers shows each."
+        )
 
     def real(self, name: str, array: NDArray[Any]) -> NDArray[Any] | None:
         """An input of the model, in its shape or as [1, C, H, W], as the real numbers that it stands for, [1, C, H, W];

@@ -148,8 +148,11 @@ def quantise_with_report(
     ends = ends_of(own_file if reference is None else reference, net, data)
     best = _best(net, feeds, ends, hows, picture, pins, about, by_channel, progress or (lambda way, ways: None))
     host = HostPart(model, net.origins, name)
+    graph = best.graph
+    if real and (loss := best.loss):
+        graph = replace(graph, notes=(*graph.notes, loss))
     return replace(
-        best, sources=net.inputs, host=host if host.outputs else None, start=start,
+        best, graph=graph, sources=net.inputs, host=host if host.outputs else None, start=start,
         reference=reference, numbers={} if own is None else own.inputs, normalise=net.normalise,
     )  # fmt: skip
 

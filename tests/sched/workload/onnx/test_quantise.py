@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import onnx
 import pytest
@@ -259,3 +261,20 @@ def test_models_at_fault(tmp_path):
     m = FloatModel()
     with pytest.raises(OnnxError, match="nothing is left to compute"):
         quantise(m.build(m.node("Identity", "x", "y")), m.data())
+
+
+def test_where_the_float_model_is_lost_is_said() -> None:
+    """A sum shares its step with what is a thousand times as large, which is then taken off."""
+    m = FloatModel((1, 16))
+    small = m.node("Gemm", ["x", m.normal(16, 8)], "small")
+    large = m.node("Gemm", ["x", m.normal(16, 8, scale=300)], "large")
+    m.node("Sub", [m.node("Add", [small, large], "sum"), large], "y")
+    for real in (True, False):  # of weights that are drawn nothing is said
+        notes = quantise_with_report(m.build("y"), m.data(), real=real).graph.notes
+        losses = [note for note in notes if note.startswith("Little is left of the float model at the outputs (")]
+        assert len(losses) == real
+        assert all(
+            re.search(r"most is lost in layer (small|y) \(from \d+.\d to -?\d+.\d dB\)", note) for note in losses
+        )
+    m.node("Relu", small, "z")
+    assert not quantise_with_report(m.build("z"), m.data()).graph.notes
