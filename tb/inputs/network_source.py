@@ -26,7 +26,8 @@ class NetworkSource:
     class on each line. `bind`: sizes that the file leaves open, by name. `tensors`: folder in which outputs are saved
     that are no vectors. `min_score`, `max_iou`: of what a detector finds (`onnx.detections.Detector.detect`).
     `by_channel`: layers may have a multiplier for each channel (`registry.scales_by_channel`). `seed`: of the weights
-    of a file that has none, and of its input if there are no files.
+    of a file that has none, and of its input if there are no files. `lacks`: units that cores of the chip lack
+    (`fields.units_lacking`), which the host stands in for at a model's end.
     """
 
     name: str
@@ -42,6 +43,7 @@ class NetworkSource:
     max_iou: float = MAX_IOU
     by_channel: bool = False
     seed: int = 0
+    lacks: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:

@@ -169,9 +169,9 @@ def described(
     """What the chip would run of an ONNX file, in lines for people; nothing is run. `by_channel`: as in a
     `NetworkSource`. Raises WorkloadError; DoesNotFit if cores of `chip` lack units that its layers need, or
     room for the maps that they normalise."""
-    from meshloom.sched.mapping.emit.fields import UnitUser, check_map, check_units
+    from meshloom.sched.mapping.emit.fields import UnitUser, check_map, check_units, units_lacking
     from meshloom.sched.workload.onnx.dequantised import in_real_numbers
-    from meshloom.sched.workload.onnx.host import fold_to_end
+    from meshloom.sched.workload.onnx.host import fold_for_units
     from meshloom.sched.workload.onnx.reader import as_it_is
     from meshloom.sched.workload.onnx.runtime import session
     from meshloom.sched.workload.onnx.start import Start, examples, looks_up
@@ -190,7 +190,7 @@ def described(
         start = Start(model, str(path), [examples(model)])
         model, first = start.rest, tuple(filter(None, [start.note]))
     if graph is None:
-        net = fold_to_end(model, str(path), normalised=True)
+        net = fold_for_units(model, str(path), normalised=True, lacks=() if chip is None else units_lacking(chip))
         sizes = {name: list(source.shape) for name, source in net.inputs.items()}
         layers, notes = list[UnitUser](net.layers), (*first, *net.notes)
         maps = {layer.output: net.sizes[layer.output][1:] for layer in net.layers if layer.by is not None}
@@ -244,7 +244,7 @@ def _quantised(source: NetworkSource, file: OnnxFile, on_step: OnStep) -> Quanti
     def on_way(way: int, ways: int) -> None:
         on_step(f"reading: quantising, {way} of {ways} ways")
 
-    how["progress"] = on_way
+    how |= {"progress": on_way, "lacks": source.lacks}
     if looks_up(in_real_numbers(model, source.name)[0]):
         real = real_inputs(model)
         numbers = [each for path in files for each in numbers_in(path, file.inputs, real, file.unused)]

@@ -14,6 +14,7 @@ from meshloom.sched.ir.schedule import Move, Schedule, ScheduleError, intervals
 from meshloom.sched.ir.validation import validate
 from meshloom.sched.lowering.predict import prediction
 from meshloom.sched.lowering.programs import Planned, check_program, unchecked
+from meshloom.sched.mapping.emit.fields import units_lacking
 from meshloom.sched.model.timeline import Timeline, play
 from meshloom.sched.program.program import Program
 from meshloom.sched.schedulers.registry import Chosen
@@ -142,7 +143,8 @@ def meaning(source: SavedSource, schedule: Schedule, chip: ChipConfig) -> Worklo
     if len(requests) != 1:
         raise WorkloadError(f"{source.path}: workload {name!r} is {len(requests)} layers; name one with --workload")
     try:
-        return requests[0].feed_with(replace(source.fed, by_channel=_by_channel(schedule)))
+        fed = replace(source.fed, by_channel=_by_channel(schedule), lacks=units_lacking(chip))
+        return requests[0].feed_with(fed)
     except WorkloadError as error:
         raise WorkloadError(f"{source.path}: {error}") from error
 

@@ -54,6 +54,12 @@ def operation_of(layer: Layer, chip: ChipConfig) -> VectorOp:
     return WHOLE_OPS[layer.by][0] if layer.by is not None else (VECTOR_OPS | FUNCTION_OPS)[layer.kind]
 
 
+def units_lacking(chip: ChipConfig) -> tuple[str, ...]:
+    """Fields of units that cores of a chip lack and some layers need (`onnx.floats.unit_of`)."""
+    core = chip.core
+    return tuple(f"core.{name}" for name in ("vec_table", "vec_whole") if not getattr(core, name))
+
+
 def check_units(layers: Iterable[UnitUser], chip: ChipConfig) -> None:
     """Raises DoesNotFit if cores of the chip lack units that layers need: all of them, each with its first layer."""
     lacking: dict[str, str] = {}

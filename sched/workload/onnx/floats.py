@@ -53,6 +53,13 @@ class FloatLayer:
     range: tuple[float, float] = ANY
 
 
+def unit_of(layer: FloatLayer) -> str:
+    """The field of a chip that says whether its cores can run a layer, as not all can; empty if they can."""
+    if layer.by is not None:
+        return "core.vec_whole"
+    return "core.vec_table" if layer.kind == "table" else ""
+
+
 @dataclass(frozen=True, eq=False)
 class Source:
     """An input: its size as a value (channels, rows, columns), its shape in the model, and for each of its elements

@@ -6,7 +6,7 @@ are a model of their own, which ONNX Runtime runs on what the chip computed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from .detector_forms import suppressions
 from .errors import UnsupportedError, operator_name
 from .float_reader import fold
-from .floats import FloatNet
+from .floats import FloatNet, unit_of
 from .operators.table import operators_of
 from .pins import Pin
 from .pointwise import UNARY
@@ -92,17 +92,44 @@ class HostPart:
         return run(live, {name: np.asarray(array, np.float32) for name, array in values.items() if name in read})
 
 
-def fold_to_end(model: ModelProto, name: str, *, normalised: bool, cuts: Mapping[str, Pin] | None = None) -> FloatNet:
+def fold_for_units(
+    model: ModelProto,
+    name: str,
+    *,
+    normalised: bool,
+    cuts: Mapping[str, Pin] | None = None,
+    lacks: Collection[str] = (),
+) -> FloatNet:
+    """As `fold_to_end`; where the model ends with layers that need units of cores that the chip `lacks`
+    (`floats.unit_of`), the host takes these, too. If others need them, the network has them all, and who maps it says
+    so."""
+    net = fold_to_end(model, name, normalised=normalised, cuts=cuts)
+    if all(unit_of(layer) not in lacks for layer in net.layers):
+        return net
+    try:
+        return fold_to_end(model, name, normalised=normalised, cuts=cuts, lacks=lacks)
+    except UnsupportedError:
+        return net
+
+
+def fold_to_end(
+    model: ModelProto,
+    name: str,
+    *,
+    normalised: bool,
+    cuts: Mapping[str, Pin] | None = None,
+    lacks: Collection[str] = (),
+) -> FloatNet:
     """As `float_reader.fold`, generous where the host cannot do it; where the model ends with nodes that the chip
     lacks, the network ends before them, and its notes say so. Raises UnsupportedError without operators
     that the host would do, were it not for others."""
     try:
-        return fold(model, name, normalised=normalised, cuts=cuts)
+        return fold(model, name, normalised=normalised, cuts=cuts, lacks=lacks)
     except UnsupportedError as refusal:
         refused = _outputs_of(refusal)
     if not _last_tensors(model, refused):  # the host cannot do all of that
         try:
-            return fold(model, name, normalised=normalised, generous=True, cuts=cuts)
+            return fold(model, name, normalised=normalised, generous=True, cuts=cuts, lacks=lacks)
         except UnsupportedError as refusal:
             refused, reasons = _outputs_of(refusal), refusal.problems
         if not _last_tensors(model, refused):
@@ -116,7 +143,7 @@ def fold_to_end(model: ModelProto, name: str, *, normalised: bool, cuts: Mapping
     while outputs := _last_tensors(model, refused):
         shorter = _ending(model, outputs)
         try:
-            net = _fold_generously(shorter, name, normalised, cuts)
+            net = _fold_generously(shorter, name, normalised, cuts, lacks)
         except UnsupportedError as refusal:  # what the host does begins earlier
             if (more := _outputs_of(refusal)) <= refused:
                 raise
@@ -125,15 +152,17 @@ def fold_to_end(model: ModelProto, name: str, *, normalised: bool, cuts: Mapping
         if note := HostPart(model, net.origins, name).note:  # it does what would be left out, too
             net.notes[:] = [*(each for each in net.notes if each not in net.end_notes), note]
         return net
-    return fold(model, name, normalised=normalised, generous=True, cuts=cuts)
+    return fold(model, name, normalised=normalised, generous=True, cuts=cuts, lacks=lacks)
 
 
-def _fold_generously(model: ModelProto, name: str, normalised: bool, cuts: Mapping[str, Pin] | None) -> FloatNet:
+def _fold_generously(
+    model: ModelProto, name: str, normalised: bool, cuts: Mapping[str, Pin] | None, lacks: Collection[str]
+) -> FloatNet:
     """As `float_reader.fold`, generous only where it must be."""
     try:
-        return fold(model, name, normalised=normalised, cuts=cuts)
+        return fold(model, name, normalised=normalised, cuts=cuts, lacks=lacks)
     except UnsupportedError:
-        return fold(model, name, normalised=normalised, generous=True, cuts=cuts)
+        return fold(model, name, normalised=normalised, generous=True, cuts=cuts, lacks=lacks)
 
 
 def _outputs_of(refusal: UnsupportedError) -> set[str]:

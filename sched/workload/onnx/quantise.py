@@ -21,7 +21,7 @@ equalisation does much of what steps by filter do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -39,7 +39,7 @@ from .dequantising.pairs import cut_between, read_rounded
 from .equalise import equalised
 from .errors import OnnxError
 from .floats import FloatNet
-from .host import HostPart, fold_to_end
+from .host import HostPart, fold_for_units
 from .load import bound, load_model
 from .nearness import note_of
 from .original import check_float
@@ -99,9 +99,11 @@ def quantise_with_report(
     real: bool = True,
     ranges: str = BEST,
     by_channel: bool = False,
+    lacks: Collection[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Quantised:
     """As `quantise`, with how well it went. Sizes that the model leaves open are those of the calibration data.
+    `lacks`: units that the chip's cores lack, which the host stands in for at the model's end (`host.fold_for_units`).
     `progress`: called before each of the ways that are compared, with its number and how many there are."""
     if isinstance(model, str | Path):
         name = name or Path(model).stem
@@ -133,9 +135,9 @@ def quantise_with_report(
         file, rounding = model, NOTHING
         notes = (*notes, *filter(None, [start.note]))
     cuts = pins if own is not None else read_rounded(own_file, pins)
-    net = fold_to_end(model, name, normalised=bytes_only, cuts=cuts)
+    net = fold_for_units(model, name, normalised=bytes_only, cuts=cuts, lacks=lacks)
     if picture is None and net.normalise and not _may_be_picture(net):
-        net = fold_to_end(model, name, normalised=False, cuts=cuts)
+        net = fold_for_units(model, name, normalised=False, cuts=cuts, lacks=lacks)
     picture = _picture(net, picture)
     data = _as_values(net, data)
     feeds: list[Feeds] = [{key: net.feed(key, array) for key, array in item.items()} for item in data]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from meshloom.sched.ir.schedule import Schedule, ScheduleError
 from meshloom.sched.lowering.predict import prediction
 from meshloom.sched.lowering.programs import Planned
+from meshloom.sched.mapping.emit.fields import units_lacking
 from meshloom.sched.model.timeline import Timeline
 from meshloom.sched.program.program import Program
 from meshloom.sched.schedulers.registry import Chosen, scales_by_channel
@@ -163,7 +164,7 @@ class NetworkRequest:
         return [NetworkRun(prepared, title, feed, self.source.tensors, origin) for feed in feeds]
 
     def _on(self, chip: ChipConfig, scheduler: str | Chosen) -> NetworkSource:
-        return replace(self.source, by_channel=scales_by_channel(scheduler, chip))
+        return replace(self.source, by_channel=scales_by_channel(scheduler, chip), lacks=units_lacking(chip))
 
     def _scheduled(
         self, graph: Graph, chip: ChipConfig, scheduler: str | Chosen, progress: Listener

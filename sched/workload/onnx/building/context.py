@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from math import prod
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..bounds import Budget, check_size
 from ..constant_nodes import computable, computed
 from ..errors import Refused
-from ..floats import FloatLayer, PerChannel, Source
+from ..floats import FloatLayer, PerChannel, Source, unit_of
 from ..load import Attributes, CheckedModel, Node, attributes
 from ..pins import Pin
 from ..pointwise import Function, function
@@ -32,7 +32,8 @@ class FloatContext(ReaderContext[View]):
     value, element by element: that one, and how. `cuts`: what a file cuts off of tensors before they are read.
     `truths`: those of the functions that are true or false; no layer makes them. `masks`: of values that are masked
     scores, which of their elements count. `dense`: convolutions in groups that run as one. `transposes`, `pixels`:
-    values that several operators share, by what they are made of (`pictures.turn`, `maps.emit_map`).
+    values that several operators share, by what they are made of (`pictures.turn`, `maps.emit_map`). `lacks`: units
+    that cores lack (`floats.unit_of`), without which layers are refused.
     """
 
     def __init__(
@@ -41,8 +42,10 @@ class FloatContext(ReaderContext[View]):
         normalised: bool = False,
         generous: bool = False,
         cuts: Mapping[str, Pin] | None = None,
+        lacks: Collection[str] = (),
     ) -> None:
         super().__init__(model)
+        self.lacks = lacks
         self.normalised, self.generous, self.turns = normalised, generous, True
         self.layers: dict[str, FloatLayer] = {}
         self.budget = Budget(sum(array.size for array in self.constants.values()))
@@ -114,6 +117,8 @@ class FloatContext(ReaderContext[View]):
         """Adds a layer whose result has `size` channels, rows and columns; the value that it makes. `shape`: of the
         tensor, if that is not [1, *size]. Raises Refused for what no instruction holds or is too large."""
         check_window(layer.kind, layer.window)
+        if (unit := unit_of(layer)) in self.lacks:
+            raise Refused(f"needs {unit}, which the chip's cores lack")
         if min(size) < 1:
             raise Refused("its window does not fit the input")
         check_size(shape or (1, *size))

@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto
 
 from meshloom.sched.workload.onnx.errors import OnnxError, UnsupportedError
-from meshloom.sched.workload.onnx.host import fold_to_end
+from meshloom.sched.workload.onnx.host import fold_for_units, fold_to_end
 from meshloom.sched.workload.onnx.load import bound
 from meshloom.sched.workload.onnx.quantise import quantise, quantise_with_report
 
@@ -46,6 +46,24 @@ def test_what_an_exponential_is_added_to_is_the_host_s():
     assert report.graph.notes == (
         "Exp e, Add a, Reciprocal r, ReduceLogSum total and 1 more at the end run on the host.",
     )
+
+
+def test_the_host_stands_in_for_a_unit_that_cores_lack():
+    """At the model's end alone: where others need it, too, the network has all of its layers."""
+    m = FloatModel()
+    a = m.node("Sigmoid", m.conv("x", "a", (4, 3, 3, 3)), "s")
+    lacks = ("core.vec_table",)
+    notes = quantise_with_report(m.build(a), m.data(), lacks=lacks).graph.notes
+    assert notes == ("Sigmoid s at the end runs on the host.",)
+    both = m.build(m.node("Tanh", m.conv(a, "b", (4, 4, 1, 1)), "y"))
+    net = fold_for_units(both, "m", normalised=False, lacks=lacks)
+    assert [layer.kind for layer in net.layers] == ["conv", "table", "conv", "table"]
+    with pytest.raises(UnsupportedError, match=r"n_s \(Sigmoid\): needs core.vec_table, which the chip's cores lack"):
+        fold_to_end(both, "m", normalised=False, lacks=lacks)
+    shares = m.build(m.node("Softmax", m.conv("x", "c", (4, 3, 1, 1)), "p", axis=1))
+    assert {layer.by for layer in fold_for_units(shares, "m", normalised=False, lacks=("core.vec_whole",)).layers} == {
+        None
+    }
 
 
 def test_a_softmax_beside_what_the_host_does_is_the_host_s():
