@@ -147,8 +147,8 @@ Calibrate = Annotated[
     typer.Option(
         "--calibrate",
         metavar="FILE",
-        help="Pictures to quantise a float model with; default: those of --input, or numbers that are drawn: cycles "
-        "hardly depend on them.",
+        help="Pictures to quantise a float model with, or their folder; default: those of --input, or numbers that are "
+        "drawn: cycles hardly depend on them.",
     ),
 ]
 Calibration = Annotated[

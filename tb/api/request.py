@@ -63,8 +63,8 @@ class RunRequest:
         typer.Option(
             "--input",
             metavar="FILE",
-            help="Picture, .npy or .npz file (an array for each input) to run on, one run each; default: a stored one, "
-            "for an ONNX file one that is drawn.",
+            help="Picture, .npy or .npz file (an array for each input) to run on, or a folder of such, one run each; "
+            "default: a stored one, for an ONNX file one that is drawn.",
         ),
     ] = None
     calibrate: Calibrate = None

@@ -13,6 +13,7 @@ from meshloom.sched.ir.schedule import Schedule
 from meshloom.sched.workload.layers import NO_CLAMP, ConvShape, WorkloadError, gemm_shape
 from meshloom.sched.workload.shapes import describe
 
+from ..inputs.arrays import files_of
 from ..inputs.sources import NetworkSource
 from ..runs.kinds import table
 from ..runs.kinds.interface import WorkloadRequest
@@ -173,7 +174,8 @@ def _numbers(name: str, value: Any, most: int) -> Sequence[Any]:
 
 
 def _files(paths: Any, what: str) -> tuple[Path, ...]:
-    """The files that an argument names. Raises WorkloadError for anything else, such as an array itself."""
+    """The files that an argument names, also by their folder. Raises WorkloadError for anything else, such as an array
+    itself."""
     value: object = paths
     single = isinstance(value, str | Path) or hasattr(value, "dtype") or not isinstance(value, Iterable)
     each: list[object] = [paths] if single else list(paths)
@@ -182,7 +184,7 @@ def _files(paths: Any, what: str) -> tuple[Path, ...]:
             raise WorkloadError(
                 f"{what}: a {type(path).__name__} is no file; give the names of files (an array's own: numpy.save)"
             )
-    return tuple(Path(path) for path in each if isinstance(path, str | Path))
+    return files_of(Path(path) for path in each if isinstance(path, str | Path))
 
 
 def _with_meaning(saved: SavedSource, meaning: Workload | str | Path | None) -> SavedSource:

@@ -166,6 +166,7 @@ def _sources(request: RunRequest, names: Sequence[str], tensors: Path) -> list[S
     BadParameter."""
     from meshloom.sched.workload.catalog import check_whole
 
+    from ..inputs.arrays import files_of
     from ..inputs.sources import NetworkSource
     from ..runs.kinds.mappings import source_of
     from ..runs.kinds.table import is_file, is_mapping, is_network
@@ -188,8 +189,8 @@ def _sources(request: RunRequest, names: Sequence[str], tensors: Path) -> list[S
         return [mapped.get(name, name) for name in names]
     source = NetworkSource(
         "",
-        inputs=tuple(inputs or ()),
-        calibration=tuple(calibrate or ()),
+        inputs=files_of(inputs or ()),
+        calibration=files_of(calibrate or ()),
         mean=numbers(request.mean, "--mean"),
         std=numbers(request.std, "--std"),
         labels=labels,

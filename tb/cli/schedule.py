@@ -215,6 +215,7 @@ def _requests(request: ScheduleRequest, chip: ChipConfig, scheduler: str) -> Seq
     files raises, before anything is done."""
     from meshloom.sched.schedulers.registry import check_scheduler
 
+    from ..inputs.arrays import files_of
     from ..inputs.sources import NetworkSource
     from ..runs.kinds import table
 
@@ -224,7 +225,7 @@ def _requests(request: ScheduleRequest, chip: ChipConfig, scheduler: str) -> Seq
     elif table.is_network(name):
         source = NetworkSource(
             name,
-            calibration=tuple(request.calibrate or ()),
+            calibration=files_of(request.calibrate or ()),
             mean=numbers(request.mean, "--mean"),
             std=numbers(request.std, "--std"),
             bind=tuple(bindings(request.bind).items()),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Types of files that hold arrays.
 SUFFIXES = (".npy", ".npz")
+#: Types of pictures that are taken of a folder; a file that is named may have any other.
+_PICTURES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 #: Bytes of all arrays of an archive, unpacked.
 MOST_BYTES = 1 << 28
 #: What reading a damaged file raises.
@@ -35,6 +37,31 @@ Arrays = Mapping[str, NDArray[Any]]
 
 class InputError(WorkloadError):
     """A file that cannot be the input of a network; the message names it, what is wrong and the fix."""
+
+
+def files_of(paths: Iterable[Path]) -> tuple[Path, ...]:
+    """Files, and in the place of a folder its pictures and arrays, by name. Raises InputError for one without any."""
+    files: list[Path] = []
+    for path in paths:
+        if not path.is_dir():
+            files.append(path)
+            continue
+        try:
+            inside = sorted(each for each in path.iterdir() if _is_taken(each))
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+        if not inside:
+            types = ", ".join((*_PICTURES, *SUFFIXES))
+            raise InputError(
+                f"{path}: is a folder without pictures or arrays ({types}); give one that has some, or files"
+            )
+        files += inside
+    return tuple(files)
+
+
+def _is_taken(path: Path) -> bool:
+    """Neither hidden (notes that a system keeps beside a picture) nor of another type."""
+    return path.suffix.lower() in (*_PICTURES, *SUFFIXES) and not path.name.startswith(".") and path.is_file()
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.sched.workload.onnx.runtime import run, session
 from meshloom.tb.inputs import arrays
-from meshloom.tb.inputs.arrays import Declared, InputError, declared, read_samples
+from meshloom.tb.inputs.arrays import Declared, InputError, declared, files_of, read_samples
 from meshloom.tb.inputs.golden.graph import golden_values
 from meshloom.tb.inputs.numbers import read_numbers
 from meshloom.tb.inputs.sources import NetworkSource, load, ready
@@ -354,3 +354,15 @@ def test_a_result_has_the_shape_of_the_file(model: onnx.ModelProto, shape: tuple
     saved = np.load(figures.file or "")
     assert saved.shape == figures.shape == exact.shape == shape
     assert decibels(exact, saved) > 25
+
+
+def test_a_folder_stands_for_its_pictures_and_arrays(tmp_path: Path) -> None:
+    """By name; neither what is hidden nor what else lies there."""
+    for name in ("b.JPG", "a.png", "c.npy", "._a.png", "notes.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / "d.png").mkdir()
+    single = tmp_path / "notes.txt"
+    assert files_of([single, tmp_path]) == (single, *(tmp_path / name for name in ("a.png", "b.JPG", "c.npy")))
+    with pytest.raises(InputError, match=r"d.png: is a folder without pictures or arrays \(.bmp, .*npz\); give one"):
+        files_of([tmp_path / "d.png"])
+    assert files_of(()) == ()
