@@ -116,6 +116,11 @@ def check_structure(model: ModelProto, name: str) -> None:
     inner = [node for graph in (light.graph, *light.functions) for outer in graph.node for node in nodes_within(outer)]
     if not all(isinstance(text, str) for text in _names(light.graph, inner)):  # protobuf gives what is no text as bytes
         raise OnnxError(f"{name}: is damaged: a name in it is no text; export or copy it again")
+    for value in light.graph.input:
+        if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
+            raise OnnxError(
+                f"{name}: input {value.name!r} has no number of axes; export it with a shape (sizes may be open)"
+            )
     own = {(function.domain, function.name) for function in light.functions}
     if any((node.domain, node.op_type) not in own and not _is_known(node) for node in inner):
         return

@@ -301,3 +301,12 @@ def test_what_is_laid_out_for_a_processor_is_named(tmp_path: Path):
         UnsupportedError, match="ONNX Runtime has laid it out for one processor; keep what the exporter"
     ):
         fold_to_end(model, "m", normalised=False)
+
+
+def test_an_input_without_a_shape_is_named(tmp_path: Path) -> None:
+    m = FloatModel()
+    model = m.build(m.conv("x", "y", (2, 3, 3, 3)))
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    onnx.save(model, tmp_path / "m.onnx")
+    with pytest.raises(OnnxError, match=r"m.onnx: input 'x' has no number of axes; export it with a shape \(sizes may"):
+        load_model(tmp_path / "m.onnx")
