@@ -19,7 +19,7 @@ from meshloom.sched.support.file_modules import line_that_failed
 from meshloom.sched.support.text import line_of
 
 from ..results.exits import Exit, expected
-from .outputs import flush
+from .outputs import flush, open_streams
 
 
 def say_error(message: str) -> None:
@@ -81,6 +81,7 @@ class Group(TyperGroup):
         return super().parse_args(ctx, args)
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        open_streams()
         with _one_error():  # it prints help
             return super().make_context(*args, **kwargs)
 

@@ -20,6 +20,16 @@ if TYPE_CHECKING:
 STDOUT = Path("-")
 
 
+def open_streams() -> None:
+    """Standard streams that whoever called has closed lead to nowhere. Otherwise the next file that is opened would
+    have their number, and get what child processes print."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            number = os.open(os.devnull, os.O_RDWR)  # the lowest that is free: that of the stream
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, mode))
+
+
 def put(place: Path, content: str | bytes) -> None:
     """Writes to a file, or to standard output for STDOUT. Raises WriteError."""
     if place != STDOUT:

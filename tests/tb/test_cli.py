@@ -270,3 +270,11 @@ def test_a_reader_that_has_had_enough_is_no_bug() -> None:
         assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == b""
+
+
+@pytest.mark.parametrize("command", ["chips tiny >&-", "mcp --folder . <&-"])
+def test_a_stream_that_is_closed_leads_nowhere(command: str) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$0" -m meshloom {command}', sys.executable], check=False, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
