@@ -16,7 +16,7 @@ from ..api.options import Device, Json, MemoryLimit, Network, TimeLimit, example
 from ..api.request import limited
 from ..results.exits import Exit
 from .errors import resumable
-from .outputs import STDOUT, check_places, put
+from .outputs import STDOUT, check_page, check_places, put
 from .requests import filled, once
 
 if TYPE_CHECKING:
@@ -129,7 +129,8 @@ def arena(request: ArenaRequest) -> None:
     from ..runs.sweeps import sweep as sweeps
     from ..runs.sweeps.store import read
 
-    check_places(request.json, request.out)
+    check_places(request.json)
+    check_page(request.out)
     lineup, screen = request.lineup(), console(stderr=request.json == STDOUT)
     with limited(request.time_limit, request.memory_limit, request.network), Counted(screen, "arena") as progress:
         planned = arenas.plan(lineup)

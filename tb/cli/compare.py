@@ -12,7 +12,7 @@ import typer
 from ..api.options import Energy, RunNames, SavedChip, Set, examples
 from ..results.exits import Exit
 from .fields import saved_chip
-from .outputs import STDOUT, check_places, put
+from .outputs import STDOUT, check_page, check_places, put
 from .requests import once
 
 if TYPE_CHECKING:
@@ -73,7 +73,8 @@ def compare(
 
     bound = None if max_regression is None else _percent(max_regression)
     table = None if energy is None else load_energy(energy)
-    check_places(json, out)
+    check_places(json)
+    check_page(out)
     each = _read(runs, saved_chip(chip, set))
     first, *others = each.values()
     if not others and len(pieces := targets(first)) > 1:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Stands for stdout.
 STDOUT = Path("-")
+#: What names of pages end with, if they end with anything.
+PAGES = (".html", ".htm", "")
 
 
 def open_streams() -> None:
@@ -46,6 +48,20 @@ def put(place: Path, content: str | bytes) -> None:
 def check_places(*places: Path | None) -> None:
     """Looks whether all that is asked for can be written, before a long run and not after it. Raises WriteError."""
     check_writable(*(place for place in places if place is not None and place != STDOUT))
+
+
+def check_page(place: Path | None) -> None:
+    """Looks whether a page can be written there, as `check_places` does, and whether it would be called one.
+
+    Raises BadParameter, WriteError.
+    """
+    if place is not None and place.suffix not in PAGES:
+        raise typer.BadParameter(
+            f"{place} ends with {place.suffix}, and a page is HTML; call it {place.with_suffix(PAGES[0])}, which a "
+            "browser can print as a PDF",
+            param_hint="--out",
+        )
+    check_places(place)
 
 
 def listing_screen(json: Path | None) -> Console:

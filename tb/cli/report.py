@@ -9,7 +9,7 @@ import typer
 
 from ..api.options import Area, Clock, Energy, RunName, SavedChip, Set, examples
 from .fields import saved_chip
-from .outputs import check_places, put
+from .outputs import check_page, check_places, put
 
 app = typer.Typer()
 
@@ -58,7 +58,8 @@ def report(
     from ..results.named import chosen
     from ..runs.planned import find
 
-    check_places(out, trace)
+    check_page(out)
+    check_places(trace)
     some = chosen(find(run, saved_chip(chip, set)), workload, scheduler)
     screen = console()
     table = None if energy is None else load_energy(energy)

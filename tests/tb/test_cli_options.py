@@ -124,3 +124,11 @@ def test_python_has_the_defaults_of_the_command_line() -> None:
     }
     assert len(names) > 7
     assert {name: ours[name] for name in names} == {name: getattr(RunRequest, name) for name in names}
+
+
+@pytest.mark.parametrize("command", [("report", "latest"), ("compare", "latest"), ("arena", "--predict")])
+def test_a_page_is_not_called_a_pdf(command: tuple[str, ...], folder: Path) -> None:
+    shown = invoke(*command, "--out", "page.pdf")
+    assert shown.exit_code == 2
+    assert "and a page is HTML; call it page.html" in " ".join(shown.output.replace("│", " ").split())
+    assert not (folder / "page.pdf").exists()
