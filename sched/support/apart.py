@@ -276,7 +276,9 @@ def _become(
         body(connection)
         status = 0
     finally:
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(Exception):
-                stream.flush()
-        leave(status)
+        try:
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(Exception):
+                    stream.flush()
+        finally:  # also without memory for that: nothing of the caller, whose copy this is, may go on
+            leave(status)

@@ -21,6 +21,9 @@ WHERE = signal.SIGUSR2
 _DEADLY = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGUSR1", "SIGXCPU", "SIGSYS", "SIGTRAP")
 #: What C code may call until the process ends.
 _HOOKS: list[object] = []
+#: Memory that is kept back, so that there is some to say that there is none: more than Python takes at once.
+_RESERVE = 4 << 20
+_kept: list[bytearray] = []
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in ', re.MULTILINE)
 
 
@@ -103,6 +106,7 @@ def bound_memory(megabytes: int | None) -> None:
     with suppress(ImportError, OSError, ValueError):
         import resource
 
+        _kept.append(bytearray(_RESERVE))
         used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[5]) * resource.getpagesize()
         hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
         most = resource.RLIM_INFINITY if megabytes is None else used + (megabytes << 20)
@@ -122,6 +126,7 @@ def leave_no_core() -> None:
 
 def lift_memory() -> None:
     """Takes the bound away again, for what is left to do when it has been reached."""
+    _kept.clear()  # first of all: what follows takes memory
     with suppress(ImportError, OSError, ValueError):
         import resource
 

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import logging
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -340,3 +341,37 @@ def test_limits_hold_as_they_are_asked_for() -> None:
             assert guard().foreign is None
         assert guard().foreign == Limits(5, 7)
     assert guard() == Guard()
+
+
+def test_there_is_memory_left_to_say_that_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[Any] = [None] * 1_000_000
+
+    def work(report: Report) -> None:
+        monkeypatch.setattr(resource, "setrlimit", lambda *values: None)  # no bound is lifted
+        number = 0
+        for size in (1 << 20, 1 << 12, *range(480, 0, -16)):  # to the last byte of every size
+            try:
+                while True:
+                    kept[number] = bytes(size)
+                    number += 1
+            except MemoryError:
+                continue
+        raise MemoryError
+
+    with pytest.raises(ValueError, match="MemoryError"):
+        call(work, Limits(seconds=20, megabytes=50))
+
+
+class Unflushed:
+    """A stream that ends its process when it is flushed."""
+
+    def flush(self) -> None:
+        raise SystemExit
+
+
+def test_nothing_of_its_caller_goes_on_there() -> None:
+    def body(connection: Any) -> None:
+        sys.stdout = Unflushed()
+
+    with contextlib.closing(apart.Process(body, LIMITS)) as process, pytest.raises(DiedError, match="exit status 0"):
+        process.receive()
