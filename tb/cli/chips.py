@@ -53,7 +53,14 @@ def verilog(
         console().print(str(path), markup=False, soft_wrap=True)
 
 
-@app.command(epilog=examples("meshloom chips", "meshloom chips my_chip.toml", "meshloom chips --json -"))
+@app.command(
+    epilog=examples(
+        "meshloom chips",
+        "meshloom chips my_chip.toml",
+        "meshloom chips tiny --set core.a_words=512",
+        "meshloom chips --json -",
+    )
+)
 def chips(
     chip: Annotated[
         list[str] | None,
@@ -61,6 +68,7 @@ def chips(
             metavar="NAME|TOML", autocompletion=complete_chips, help="Chips to show; all built-in ones by default."
         ),
     ] = None,
+    set: Set = None,
     json: Json = None,
 ) -> None:
     """List the built-in chips, or check and show a chip of your own."""
@@ -70,7 +78,9 @@ def chips(
     from ..report.tables import chip_table
     from ..results.listings import ChipList
 
-    configs = [load(name) for name in chip or built_in_chips()]
+    if set and not chip:
+        raise typer.BadParameter("changes the chips that are named; name one, such as quad16", param_hint="--set")
+    configs = [with_fields(load(name), set) for name in chip or built_in_chips()]
     screen = listing_screen(json)
     show(chip_table(configs), screen)
     put_list(json, ChipList(chips=tuple(_entry(config) for config in configs)))

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..api.completion import complete_schedulers, complete_workloads
-from ..api.options import Bind, Budget, Chip, Effort, MemoryLimit, Network, Seed, TimeLimit, bindings, examples
+from ..api.options import Bind, Budget, Chip, Effort, MemoryLimit, Network, Seed, Set, TimeLimit, bindings, examples
 from ..api.request import limited, refuse_other_kind
+from .fields import with_fields
 from .requests import filled
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class ExportRequest:
         ),
     ]
     chip: Chip = "quad16"
+    set: Set = None
     scheduler: Annotated[
         str,
         typer.Option(
@@ -85,7 +87,7 @@ def export(request: ExportRequest) -> None:
     from ..runs.export.folder import check_place, write_folder
     from ..runs.searching import searching, with_budget, with_effort
 
-    chip = load(request.chip)
+    chip = with_fields(load(request.chip), request.set)
     check_place(request.out)
     refuse_other_kind(request.scheduler)
     scheduler = with_effort(with_budget(request.scheduler, request.budget), request.effort)

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from ..api.completion import complete_chips
-from ..api.options import Chip, Energy, MemoryLimit, Nearest, Network, TimeLimit, examples
+from ..api.options import Chip, Energy, MemoryLimit, Nearest, Network, Set, TimeLimit, examples
 from ..api.request import limited
+from .fields import with_fields
 from .outputs import check_places
 from .requests import filled
 
@@ -33,6 +34,7 @@ class ImportRequest:
         Path, typer.Argument(metavar="FILE", help="The tool's file with the mapping of a layer, or of a fused group.")
     ]
     chip: Chip = "quad16"
+    set: Set = None
     workload: Annotated[
         str | None,
         typer.Option(
@@ -75,7 +77,7 @@ def import_(request: ImportRequest) -> None:
     from ..runs.kinds.interface import Listener
     from ..runs.kinds.mappings import MappedSource
 
-    chip = load(request.chip)
+    chip = with_fields(load(request.chip), request.set)
     check_places(*([request.out] if request.out else []))
     source = MappedSource(request.tool, request.file, request.workload, request.nearest)
     with limited(request.time_limit, request.memory_limit, request.network):
@@ -113,6 +115,7 @@ def export_chip(
             help="Whose files: zigzag, scalesim, stream, accelforge, timeloop, or an exporter's FILE.py:NAME.",
         ),
     ],
+    set: Set = None,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write to.")] = Path(),
     energy: Energy = None,
 ) -> None:
@@ -129,7 +132,7 @@ def export_chip(
     from ..results.energy import load as load_energy
 
     exporter, screen = CHIP_EXPORTERS.get(tool), console()
-    texts = exporter.texts(load(chip), load_energy(energy or DEFAULT))
+    texts = exporter.texts(with_fields(load(chip), set), load_energy(energy or DEFAULT))
     for name, text in texts.items():
         write_atomically(out / name, text)
         screen.print(str(out / name), markup=False, soft_wrap=True)

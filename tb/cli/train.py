@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..api.options import Chip, Clock, Device, examples
+from ..api.options import Chip, Clock, Device, Set, examples
 from .conclude import conclude
 from .errors import resumable
+from .fields import with_fields
 from .outputs import STDOUT, check_places
 from .requests import filled
 
@@ -29,6 +30,7 @@ class TrainRequest:
 
     network: Annotated[str, typer.Argument(metavar="NAME", help="Network to train: digits.")]
     chip: Chip = "quad16"
+    set: Set = None
     steps: Annotated[int, typer.Option(min=1, max=1_000_000, metavar="N", help="Training steps in all.")] = 200
     batch: Annotated[int, typer.Option(min=1, max=4096, metavar="N", help="Examples of a step.")] = 64
     order: Annotated[
@@ -147,7 +149,7 @@ def _training(request: TrainRequest) -> Training:
     from ..runs.training.run import Training
     from ..runs.training.trainer import Rates
 
-    config = at_clock(load_chip(request.chip), request.clock)
+    config = at_clock(with_fields(load_chip(request.chip), request.set), request.clock)
     order = Order(_one_of(request.order, tuple(Order), "--order"))
     update = Update(_one_of(request.update, tuple(Update), "--update"))
     if update is not Update.DOUBLE and not request.rate:

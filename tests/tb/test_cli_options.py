@@ -132,3 +132,27 @@ def test_a_page_is_not_called_a_pdf(command: tuple[str, ...], folder: Path) -> N
     assert shown.exit_code == 2
     assert "and a page is HTML; call it page.html" in " ".join(shown.output.replace("│", " ").split())
     assert not (folder / "page.pdf").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("train", "digits"),
+        ("export", "gemm:4x4x4", "--out", "gemm"),
+        ("import", "zigzag", "gemm_complete.json"),
+        ("export-chip", "tiny", "--as", "zigzag"),
+        ("chips", "tiny"),
+    ],
+)
+def test_a_field_of_the_chip_has_another_value(command: tuple[str, ...], folder: Path) -> None:
+    shown = invoke(*command, "--set", "core.a_word=8")
+    assert shown.exit_code == 2
+    assert "core.a_word: there is no such field" in shown.output
+    assert not list(folder.iterdir())
+
+
+def test_fields_are_of_chips_that_are_named() -> None:
+    assert "16 KiB" in invoke("chips", "tiny", "--set", "core.a_words=8").output
+    shown = invoke("chips", "--set", "core.a_words=8")
+    assert shown.exit_code == 2
+    assert "changes the chips that are named" in " ".join(shown.output.replace("│", " ").split())
