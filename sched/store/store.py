@@ -11,6 +11,7 @@ by default, and have no entries that are folders.)
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import logging
@@ -163,11 +164,22 @@ class Store:
                 trim(self.folder, self._limit)
         except OSError as error:
             at = write_error(error, error.filename or full_place(self.folder) or self.folder)
-            raise StoreError(
-                f"{at.filename}: {at.strerror}: {self.folder.name} are built in {self.folder}; free disk space or "
-                "permit writing there, or set MESHLOOM_CACHE to another folder"
-            ) from (at if error.errno in (*FULL, *FORBIDDEN) else error)
+            raise StoreError(self._mended(at)) from (at if error.errno in (*FULL, *FORBIDDEN) else error)
         return place, True
+
+    def _mended(self, error: OSError) -> str:
+        """What has stopped a build, and what to do."""
+        assert self.folder is not None
+        place = Path(error.filename)
+        if error.errno == errno.ENOENT and place.name == str(place):  # a program, which is looked for in PATH
+            return f"{place}, which builds {self.folder.name}, is not there; `meshloom doctor` says what to install"
+        where, variable = f"{self.folder.name} are built in {self.folder}", "MESHLOOM_CACHE"
+        if place.is_relative_to(other := Path(tempfile.gettempdir())) and not self.folder.is_relative_to(other):
+            where, variable = f"builds have files in {other}, too", "TMPDIR"
+        return (
+            f"{place}: {error.strerror}: {where}; free disk space or permit writing there, or set {variable} to "
+            "another folder"
+        )
 
     def _value(self, name: str) -> Path:
         assert self.folder is not None

@@ -332,6 +332,10 @@ def _opens(simulator: str) -> Callable[[ChipConfig, bool, OnProgress], Simulated
             setting(THREADS, 1)
         except SettingError as error:
             raise NoDeviceError(str(error)) from error
+        if not simulator_version(simulator):
+            raise NoDeviceError(
+                f"the simulator {simulator} is not there; `meshloom doctor` says what to install, or use another"
+            )
         on_progress(f"building the simulator ({simulator}), unless it is cached")
         return SimulatedDevice(build(chip, simulator, waves, on_progress), keep=waves, pool=current())
 

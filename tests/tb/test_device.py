@@ -26,7 +26,7 @@ from meshloom.tb.build import simulate
 from meshloom.tb.build.builder import ROOT, SIMULATORS, Build, BuildError, build
 from meshloom.tb.devices import simulated as device_module
 from meshloom.tb.devices.images import Loads
-from meshloom.tb.devices.interface import FILL, DeviceError, Job, Run
+from meshloom.tb.devices.interface import FILL, DeviceError, Job, NoDeviceError, Run
 from meshloom.tb.devices.pool import Pool
 from meshloom.tb.devices.readout import Readout, parse
 from meshloom.tb.devices.readout import plan as plan_readout
@@ -573,3 +573,11 @@ def test_the_loader_looks_for_cocotbs_libraries_where_they_lie_now(monkeypatch: 
     assert theirs == "/opt/mine"
     monkeypatch.delenv("LD_LIBRARY_PATH")
     assert simulate._libraries() == ours
+
+
+def test_a_simulator_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_module, "simulator_version", lambda simulator: "")
+    with pytest.raises(
+        NoDeviceError, match="the simulator icarus is not there; `meshloom doctor` says what to install"
+    ):
+        device_module.ICARUS.open(CHIP, False, print)

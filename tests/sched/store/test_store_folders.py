@@ -171,6 +171,25 @@ def test_a_full_disk_is_one_error(tmp_path: Path) -> None:
         kept(replace(recipe([]), make=make), tmp_path)
 
 
+def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
+    def make(folder: Path, log: Path) -> None:
+        subprocess.run(["g++-of-nobody"], cwd=folder, check=True)
+
+    words = r"g\+\+-of-nobody, which builds blocks, is not there; `meshloom doctor` says what to install"
+    with pytest.raises(StoreError, match=words):
+        kept(replace(recipe([]), make=make), tmp_path / "blocks")
+
+
+def test_a_place_of_temporary_files_has_a_variable_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(folder: Path, log: Path) -> None:
+        raise OSError(28, "No space left on device", str(tmp_path / "temporary" / "chip.v"))
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    words = r"No space left on device: builds have files in .*temporary, too; .* or set TMPDIR to another folder"
+    with pytest.raises(StoreError, match=words):
+        kept(replace(recipe([]), make=make), tmp_path / "blocks")
+
+
 def test_a_folder_that_was_replaced_while_it_was_used_is_the_new_one(tmp_path: Path) -> None:
     place, _ = kept(recipe([]), tmp_path)
     bad = fingerprint(place)
