@@ -32,8 +32,8 @@ Set = Annotated[
     typer.Option(
         "--set",
         metavar="FIELD=VALUE",
-        help="Another value for a field of the chip, named as in its file: dram.arbitration=round_robin. May be "
-        "given several times.",
+        help="Another value for a field of the chip, named as in its file: dram.arbitration=round_robin, "
+        "noc.multicast=[east,south]. May be given several times.",
         show_default="the chip as it is",
     ),
 ]

@@ -56,8 +56,18 @@ def _field(text: str) -> tuple[str, Any]:
     if not name or not value:
         raise ConfigError(f"--set {text}: give FIELD=VALUE, such as dram.arbitration=round_robin")
     try:
-        return name, tomllib.loads(f"value = {value}")["value"]
+        return name, _value(value)
     except RecursionError:
         raise ConfigError(f"--set {name}: its value is nested too deeply") from None
-    except ValueError:  # a word without quotation marks
-        return name, value
+
+
+def _value(text: str) -> Any:
+    """What stands there, as in a file. Words may lack their quotation marks, which shells take away, and lists of them
+    their brackets."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except ValueError:
+        inside = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+        if inside == text and "," not in text:
+            return text
+        return [_value(part.strip()) for part in inside.split(",")]

@@ -21,6 +21,14 @@ from meshloom.tb.inputs.chips import changed
         (["core.int4=true"], {"core.int4": True}),
         (["dram.arbitration=round_robin"], {"dram.arbitration": "round_robin"}),
         (["dram.arbitration='round_robin'"], {"dram.arbitration": "round_robin"}),
+        (["noc.multicast=[east,south]"], {"noc.multicast": ["east", "south"]}),  # quotation marks are the shell's
+        (["noc.multicast=east, south"], {"noc.multicast": ["east", "south"]}),
+        (["noc.multicast=[east]"], {"noc.multicast": ["east"]}),
+        (
+            ["dram.weights=3", "dram.weights=[3]", "dram.arbitration=weighted"],
+            {"dram.weights": [3], "dram.arbitration": "weighted"},
+        ),
+        (["floorplan=[dram core,host spm,core .]"], {"floorplan": ["dram core", "host spm", "core ."]}),
         (["spm_words=1024", "spm_words=2048"], {"spm_words": 2048}),
     ],
 )
@@ -50,6 +58,7 @@ def test_without_a_field_it_is_the_same_chip() -> None:
         (" =4096", "--set  =4096: give FIELD=VALUE, such as dram"),
         ("spm_words=many", 'chip tiny with other fields: spm_words = "many" must be a whole number'),
         ("spm_words=[1", r'chip tiny with other fields: spm_words = "\[1" must be a whole number'),
+        ("core.a_words=1,024", r"core.a_words = \[1, \"024\"\] must be a whole number"),
         pytest.param("spm_words=" + "[" * 5000, "--set spm_words: its value is nested too deeply", id="deep"),
     ],
 )
