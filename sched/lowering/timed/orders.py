@@ -290,9 +290,9 @@ class _Sender:
             self.now += ORDER_CYCLES
         if self.fetched is not None:  # code that is requested behind its ORDER goes before its packet
             self.now += self.fetched.take(range(position + 1 - len(codes), position), self.now)
-        self._fired[tile, unit].append(one.fire)
         assert chip.dtt is not None
         ready = self.now + (REQUEST_CYCLES if unit is Unit.MOVER else PUSH_CYCLES) + hops(chip.dtt, tile)
+        self._fired[tile, unit].append(max(one.fire, ready))  # those behind one that is late wait for it
         if self.fetched is not None:
             self.now += self.fetched.take(range(position, position + 1), self.now)
         if ready > one.fire:

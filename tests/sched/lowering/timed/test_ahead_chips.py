@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.hw.spec.isa import Opcode, Region, Unit, address
 from meshloom.sched.ir.schedule import Move, Span
 from meshloom.sched.lowering.timed.boot import boot_of
@@ -61,15 +61,15 @@ def random_chip(random: Random) -> ChipConfig:
             "route_hops": hops + random.choice((0, 1, 2, 4)),
         },
         controller_instructions=random.choice((32, 64, 256)),
-        mover_queue=random.choice((2, 4, 8)),
+        mover_queue=random.choice((1, 2, 4, 8)),
         product_register=random.random() < 0.5,
         core=WORDS["core"] | {"operand_sources": random.random() < 0.7},
     )
 
 
-def compiled(name: str, chip: ChipConfig) -> Ahead:
+def compiled(name: str, chip: ChipConfig, author: str = "loop_order") -> Ahead:
     workload = find(name)[0]
-    return compile_ahead(scheduler("loop_order")(workload.shape, chip, workload.data().scale), chip)
+    return compile_ahead(scheduler(author)(workload.shape, chip, workload.data().scale), chip)
 
 
 def crowded(seed: int, chip: ChipConfig, count: int) -> Ahead:
@@ -228,6 +228,11 @@ def _sleeper(chip: ChipConfig, count: int) -> Program:
     )
     streams = Stream(chip.dtt, Unit.MOVER, dram, 640, tuple(stream))
     return Program(chip.digest, (streams,), Stream(chip.host, Unit.MOVER, dram, 640 + 8 * words, boot), {})
+
+
+def test_each_control_packet_may_have_to_wait_for_the_operation_before() -> None:
+    chip = load("ahead8").model_copy(update={"mover_queue": 1})
+    assert not off(compiled("conv:8x6x4-14,k3,p1", chip, "loop_order:effort=0.1"), chip)
 
 
 def test_what_has_no_plan_is_refused_with_what_would_help(monkeypatch: pytest.MonkeyPatch) -> None:
