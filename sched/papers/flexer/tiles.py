@@ -236,22 +236,27 @@ def viable(problem: Problem, chip: ChipConfig, layer: str) -> TilingSpace:
         tk >= banks, -(-tk // banks) * plane, tk * -(-look["rows"][:, 1] // banks) * look["columns"][:, 1]
     )
     tall = in_tall + _weight_rows(tn, tk, problem, banks) + 4 * -(-sums // banks)
-    checks = {
-        f"A: one input tile, of {core.a_words} words": in_tile <= core.a_words,
-        f"B: one weight tile, of {core.b_words} words": wt_tile <= core.b_words,
-        f"OUT: one result tile, of {core.out_words} words": out_tile <= core.out_words,
-        f"ACC: biases and partial sums of one tile, of {core.acc_words} words": tn + sums <= core.acc_words,
-        f"SPM: input, weight and sums of one operation, of {banks} x {chip.spm_words} words":
-            tall <= chip.spm_words,
-        "the GEMM instruction: pixels, columns and plane of a tile": (pixels <= MAX_PIXELS)
-            & (look["columns"][:, 1] <= MAX_IN_WIDTH) & (plane <= MAX_PLANE),
-    }  # fmt: skip
-    fits = np.logical_and.reduce(list(checks.values()))
+    # what a tile takes of each memory, and how many words that has
+    needs = {
+        "A: one input tile": (in_tile, core.a_words),
+        "B: one weight tile": (wt_tile, core.b_words),
+        "OUT: one result tile": (out_tile, core.out_words),
+        "ACC: biases and partial sums of one tile": (tn + sums, core.acc_words),
+        "SPM: input, weight and sums of one operation, in each bank,": (tall, chip.spm_words),
+    }
+    expressed = (pixels <= MAX_PIXELS) & (look["columns"][:, 1] <= MAX_IN_WIDTH) & (plane <= MAX_PLANE)
+    fits = np.logical_and.reduce([expressed, *(words <= most for words, most in needs.values())])
     if not fits.any():
-        never = [name for name, good in checks.items() if not good.any()]
+        never = [
+            f"{name} takes {words.min()} words, {most} are there"
+            for name, (words, most) in needs.items()
+            if words.min() > most
+        ]
+        if not expressed.any():
+            never.append("the GEMM instruction cannot have its pixels, columns and plane")
         raise DoesNotFit(
             f"layer {layer} fits no tiling on chip {chip.name}: "
-            + (f"too small even for the smallest tile is {'; '.join(never)}" if never else
+            + (f"even the smallest tile is too large: {'; '.join(never)}" if never else
                "its memories suffice one by one but not together")
             + "; enlarge it in the chip's [core] or spm_words"
         )  # fmt: skip

@@ -210,7 +210,7 @@ def test_hybrid_is_never_worse(tmp_path: Path) -> None:
     [
         ({"spm_words": 8}, "SPM: input, weight and sums"),
         ({"core": CoreConfig(a_words=8)}, "A: one input tile"),
-        ({"core": CoreConfig(b_words=32)}, "B: one weight tile"),
+        ({"core": CoreConfig(b_words=32)}, "B: one weight tile takes 36 words, 32 are there"),
         ({"floorplan": ("dram core", "host core")}, "no spm tile"),
     ],
 )
