@@ -88,7 +88,7 @@ def interval(ratios: Sequence[float]) -> Interval | None:
 @cache
 def _quantile(freedom: int) -> float:
     """How many standard errors are on each side of a mean."""
-    from scipy.special import stdtrit  # pyright: ignore[reportMissingTypeStubs]
+    from scipy.special import stdtrit
 
     return float(stdtrit(freedom, 0.5 + CONFIDENCE / 2))
 
