@@ -90,6 +90,43 @@ def test_what_is_merged_means_the_same(seed: int) -> None:
         assert np.array_equal(first.region(*place), then.region(*place)), place
 
 
+#: Tiles of the upper row; where the words that all bring are.
+DRAM, NEAR, FAR = 0x00, 0x01, 0x02
+WORDS = Span(tile=DRAM, address=0, run=4)
+
+
+def bring(tile: int) -> Move:
+    """The same words to the same place of a core."""
+    return Move(issuer=DRAM, src=WORDS, dst=WORDS.model_copy(update={"tile": tile}), words=4)
+
+
+def send(tile: int, target: int, at: int = 0) -> Move:
+    """What was brought there, on to another tile."""
+    src, dst = WORDS.model_copy(update={"tile": tile}), Span(tile=target, address=at, run=4)
+    return Move(issuer=tile, src=src, dst=dst, words=4)
+
+
+@pytest.mark.parametrize(
+    ("operations", "order", "copied"),
+    [
+        ([bring(FAR + 1), bring(FAR), bring(NEAR)], [0], {0: 2}),
+        # the first core has read them before the second one's were brought: both come at first
+        ([bring(NEAR), send(NEAR, DRAM, 100), bring(FAR)], [2, 1], {2: 1}),
+        # what the second core had there is read before, and by then the first one still waits
+        ([bring(NEAR), send(FAR, DRAM, 200), send(NEAR, DRAM, 100), bring(FAR)], [1, 3, 2], {3: 1}),
+        # what the first core read goes to the second one, which sends it on before it gets its own
+        ([bring(NEAR), send(NEAR, FAR), send(FAR, DRAM, 200), bring(FAR)], [0, 1, 2, 3], {}),
+        # the same, and one more that can come with the second
+        ([bring(NEAR), send(NEAR, FAR), send(FAR, DRAM, 200), bring(FAR), bring(FAR + 1)], [0, 1, 2, 4], {4: 1}),
+    ],
+)
+def test_moves_become_one_where_none_waits_for_what_waits_for_another(
+    operations: list[Operation], order: list[int], copied: dict[int, int]
+) -> None:
+    numbers = range(len(operations))
+    assert merged(operations, numbers, Depends(operations, CHIP), CHIP, numbers) == (order, copied)
+
+
 def test_operations_of_other_layers_stay_as_they_are() -> None:
     operations = alike(Random(1), CHIP, 30)
     plain = [op.model_copy(update={"copies": 0}) if isinstance(op, Move) else op for op in operations]
