@@ -3,20 +3,20 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import count
+from itertools import count, pairwise
 from random import Random
 
 import pytest
 
 from meshloom.hw.noc.link import Plane
 from meshloom.hw.noc.mesh import VcMesh
-from meshloom.hw.spec.routes import copied_at, dimension_ordered
+from meshloom.hw.spec.routes import LOCAL, copied_at, dimension_ordered, direction
 from meshloom.sched.model import noc_flow
 from meshloom.sched.model.clock import Clock
 from meshloom.sched.model.flow import FOREVER, Place
-from meshloom.sched.model.noc_flow import Leg, Packet
+from meshloom.sched.model.noc_flow import PORTS, Leg, Packet
 
 from ...hw.test_multicast import BITS, FIRST, drawn, field
 from ...hw.test_vc_mesh import NUMBER, flits
@@ -82,6 +82,20 @@ def test_every_tile_takes_a_packet_when_the_gateware_lets_it(
             measured[flit.data >> NUMBER, tile].append(flit.cycle)
     assert {key: (cycles[0], cycles[-1]) for key, cycles in measured.items()} == predicted
     assert len(measured) == sum(1 + copies for some in sent.values() for _, copies, _ in some)
+    assert {place: flits for place, flits in plane.busy(last + 9).items() if flits} == carried(sent, routing)
+
+
+def carried(sent: Mapping[int, Sequence[tuple[int, int, int]]], routing: str) -> Counter[tuple[int, int]]:
+    """Flits that leave each router through each of its ports: to each tile that takes them, and once over each link."""
+    result = Counter[tuple[int, int]]()
+    for source, some in sent.items():
+        for target, copies, length in some:
+            tiles = dimension_ordered(source, target, routing)
+            for tile in (*copied_at(tiles, copies), target):
+                result[tile, PORTS.index(LOCAL)] += length
+            for here, after in pairwise(tiles):
+                result[here, PORTS.index(direction(here, after))] += length
+    return result
 
 
 def launch(
