@@ -10,6 +10,7 @@ from onnx import helper
 
 from meshloom.sched.workload.onnx.errors import OnnxError
 from meshloom.sched.workload.onnx.host import fold_to_end
+from meshloom.sched.workload.onnx.pointwise import numbers
 from meshloom.sched.workload.onnx.quantise import quantise, quantise_with_report
 from meshloom.sched.workload.onnx.reader import from_onnx
 from meshloom.sched.workload.onnx.writer import to_onnx
@@ -234,3 +235,12 @@ def test_functions_before_the_host_run_there():
     net = fold_to_end(m.build(m.node("Hardmax", both, "y", axis=1)), "net", normalised=False)
     assert net.outputs == ["a", "b"]
     assert net.notes == ["Sigmoid s, Concat c, Hardmax y at the end run on the host."]
+
+
+def test_constants_of_a_function_are_numbers_of_its_argument_s_type() -> None:
+    one = numbers({"real": np.full((2, 3), 0.5), "half": np.full(2, 2, np.float16), "whole": np.full(4, 7)})
+    assert {name: (array.item(), array.dtype.name, array.shape) for name, array in one.items()} == {
+        "real": (0.5, "float32", ()),
+        "half": (2, "float32", ()),
+        "whole": (7, "int64", ()),
+    }

@@ -152,6 +152,9 @@ def test_normalisations_over_other_axes() -> None:
     m = FloatModel((1, 4, 6, 5), opset=17)
     one = m.node("InstanceNormalization", ["x", m.constant([1.0, 2, 0.5, 3]), m.normal(4)], "one")
     assert kinds(keeps_its_meaning(m, one)) == "normalise normalise depthwise"
+    m = FloatModel((1, 4, 32, 32), opset=17)  # as a row more than an instruction holds, but rows of its own are short
+    one = m.node("InstanceNormalization", ["x", m.constant([1.0, 2, 0.5, 3]), m.normal(4)], "one")
+    assert kinds(keeps_its_meaning(m, one)) == "normalise normalise depthwise"
     m = FloatModel((1, 4, 6, 5), opset=17)
     gains, offsets = m.constant(np.ones((6, 5))), m.constant(np.zeros((6, 5)))
     assert kinds(keeps_its_meaning(m, m.node("LayerNormalization", ["x", gains, offsets], "y", axis=2))) == (

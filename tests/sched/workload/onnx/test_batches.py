@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import helper
 
+from meshloom.sched.workload.onnx.batches import _near
 from meshloom.sched.workload.onnx.errors import OnnxError
 from meshloom.sched.workload.onnx.load import bound, check, load_model
 from meshloom.sched.workload.onnx.quantise import quantise_with_report
@@ -157,3 +158,13 @@ def test_sizes_of_minus_one_are_open(tmp_path: Path) -> None:
     with pytest.raises(OnnxError, match=r"dimension 2 of input 'x' is not fixed \(unknown\); give it a size"):
         check(model, "open", {"Conv"})
     assert check(bound(model, {}, {"x:2": 6}, "open"), "open", {"Conv"}).input_sizes == {"x": (1, 3, 6, 8)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "off", "near"),
+    [(np.int8, 1, True), (np.int8, 2, False), (np.float32, 1e-6, True), (np.float32, 0.1, False)],
+)
+def test_whole_numbers_of_a_sample_may_be_a_step_off(kind: type, off: float, near: bool) -> None:
+    """Products of a batch are added up in another order."""
+    own = np.array([3, -40, 0], kind)
+    assert _near(own, (own + off).astype(kind), 1e-4) is near

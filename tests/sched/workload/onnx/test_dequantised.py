@@ -19,6 +19,7 @@ from meshloom.sched.workload.onnx.runtime import run, session
 from meshloom.sched.workload.onnx.start import looks_up
 
 from ...float_models import FloatModel, decibels, integer_outputs, run_float
+from .misreading import misread
 
 
 def small() -> FloatModel:
@@ -173,6 +174,18 @@ def test_dynamic_quantisation(tmp_path: Path) -> None:
     assert noise(model, report, m.data()) > 30
     assert report.reference is not None
     assert report.snr_db == pytest.approx(noise(model, report, m.data()), abs=0.1), "it runs the file"
+
+
+def test_what_is_misread_behind_a_table_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a table all numbers together decide where the file rounds; of what stands behind it each does."""
+    m = FloatModel((1, 3, 8, 8))
+    table = m.node("Sigmoid", m.conv("x", "a", (8, 3, 3, 3)), "t")
+    pool = m.node("MaxPool", m.conv(table, "b", (4, 8, 3, 3)), "p", kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    m.conv(pool, "y", (4, 4, 1, 1))
+    model, data = written(tmp_path, True, True, False, m)
+    misread(monkeypatch, "MaxPool", "pads", [0, 0, 2, 2])
+    with pytest.raises(OnnxError, match=r"n_p \(MaxPool\).*: misread: tensor 'p_quantized'"):
+        quantise_with_report(model, data)
 
 
 def test_float_models_stay() -> None:

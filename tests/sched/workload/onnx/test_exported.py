@@ -211,13 +211,16 @@ def test_places_of_other_shapes():
 
 
 @pytest.mark.parametrize(
-    ("shape", "constant"), [((1, 1), (1, 8)), ((1, 6, 1), (5,)), ((1, 4, 3, 1), (1, 4, 3, 6)), ((2, 1), (3, 1, 4))]
+    ("shape", "constant", "channels"),
+    [((1, 1), (1, 8), 8), ((1, 6, 1), (5,), 6), ((1, 4, 3, 1), (1, 4, 3, 6), 4), ((2, 1), (3, 1, 4), 4)],
 )
-def test_a_number_beside_several_constants(shape: Shape, constant: Shape):
-    """Embeddings of a time, bases of splines: a tensor that a constant is larger than."""
+def test_a_number_beside_several_constants(shape: Shape, constant: Shape, channels: int):
+    """Embeddings of a time, bases of splines: a tensor that a constant is larger than. Channels are those of a picture,
+    or the last axis."""
     m = FloatModel(shape)
     a = m.node("Mul", [m.node("Tanh", "x", "a"), m.normal(*constant, scale=2)], "m")
-    keeps_its_meaning(m, m.node("Sin", m.node("Sub", [a, m.normal(*constant)], "s"), "y"))
+    graph = keeps_its_meaning(m, m.node("Sin", m.node("Sub", [a, m.normal(*constant)], "s"), "y")).graph
+    assert graph.value(*graph.outputs).channels == channels
 
 
 @pytest.mark.parametrize(("first", "second"), [((1, 8), (1, 1)), ((3, 8), (8,)), ((1, 2, 3, 2, 4), (2, 1, 2, 1))])

@@ -18,9 +18,12 @@ from onnx import TensorProto, helper
 
 from meshloom.sched.workload.onnx import operators, windows
 from meshloom.sched.workload.onnx.building import context, inputs
+from meshloom.sched.workload.onnx.deviations import Deviations
 from meshloom.sched.workload.onnx.errors import OnnxError
 from meshloom.sched.workload.onnx.float_reader import fold
+from meshloom.sched.workload.onnx.floats import FloatNet
 from meshloom.sched.workload.onnx.original import check_float
+from meshloom.sched.workload.onnx.pins import NOTHING
 from meshloom.sched.workload.onnx.quantise import quantise
 
 from ...float_models import FloatModel, run_float
@@ -357,3 +360,26 @@ def test_an_output_may_be_an_input() -> None:
     net = fold(m.build(m.conv("x", "y", (4, 3, 3, 3)), "same"), "net", normalised=False)
     data = [{"x": x} for x in m.data(1)]
     check_float(m.build("y", "same"), net, data, data)
+
+
+def products() -> FloatNet:
+    """p of two tensors of 6 channels and 5 pixels, elementwise; q of them as matrices."""
+    m = FloatModel((1, 3, 1, 5))
+    a, b = (m.conv("x", name, (6, 3, 1, 1)) for name in "ab")
+    m.node("Mul", [a, b], "p")
+    first, second = (m.node("Reshape", [name, m.integers(1, 6, 5)], f"{name}_rows") for name in (a, b))
+    m.node("MatMul", [first, m.node("Transpose", second, "t", perm=[0, 2, 1])], "q")
+    return fold(m.build("p", "q"), "net", normalised=False)
+
+
+def test_the_largest_sum_of_products_is_that_of_the_largest_numbers() -> None:
+    """Elementwise one product, of matrices as many as the first one has columns."""
+    net = products()
+    operands = {name: np.full((1, 6, 1, 5), size) for name, size in (("a", 3.0), ("b", -4.0))}
+    sums, slack = Deviations(net, NOTHING).of(operands, {}, "abpq")
+    assert (sums["p"], sums["q"]) == (12, 5 * 12)
+    assert not any(slack.values())
+
+
+def test_what_lies_otherwise_than_the_tensor_of_its_name_is_known() -> None:
+    assert products().turned == {"t"}

@@ -221,6 +221,7 @@ def test_wrong_sizes_and_computed_weights_are_refused(tmp_path: Path) -> None:
     model = blocks(TensorProto.INT4, 0, 8, zeros=False)
     tensor(model, "s").CopyFrom(numpy_helper.from_array(np.ones((4, 12), np.float32), "s"))
     refused(model, r"its scales are \[4, 12\], must be \[5, 12\]")
-    model = blocks(TensorProto.INT4, 0, 8, zeros=False)
-    model.graph.node[0].attribute[0].i = 3
-    refused(model, "its numbers have no axis 3")
+    for axis in (2, -3):
+        model = blocks(TensorProto.INT4, 0, 8, zeros=False)
+        model.graph.node[0].attribute[0].i = axis
+        refused(model, f"its numbers have no axis {axis}")

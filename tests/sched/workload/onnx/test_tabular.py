@@ -71,7 +71,8 @@ def test_columns_are_scaled(options: dict[str, Any], kind: type) -> None:
 @pytest.mark.parametrize("post", ["NONE", "LOGISTIC", "SOFTMAX"])
 def test_linear_models(post: str) -> None:
     both = ("label", TensorProto.INT64), ("scores", TensorProto.FLOAT)
-    same(model([classifier(post)], *both))
+    for outputs in (both, both[:1], both[1:]):
+        same(model([classifier(post)], *outputs))
     options: dict[str, Any] = {"coefficients": WEIGHTS.ravel().tolist(), "targets": 3}
     same(model([node("LinearRegressor", ["y"], intercepts=[0.5, 1, 2], **options)], ("y", TensorProto.FLOAT)))
     same(model([node("LinearRegressor", ["y"], **options)], ("y", TensorProto.FLOAT)))
