@@ -223,6 +223,9 @@ def test_architectures_of_timeloop_of_both_versions(tmp_path: Path) -> None:
     assert chip.core.a_words * 16 == chip.core.b_words * 16 == 8192
     assert "Buffer is shared by 3 operands: inputs have an equal part" in result.left
     assert "Registers: in the array there are sums alone" in result.left
+    unsaid = SUBTREE.replace("PE[0..255]", "PE[0..127]").replace("        attributes: {meshX: 16}\n", "")
+    chip = imported("timeloop", unsaid, tmp_path).chip
+    assert (chip.rows, chip.cols) == (8, 16), "as square as so many can be, where the file does not say"
 
 
 def test_an_architecture_of_timeloop_with_memories_side_by_side_and_an_array_of_two_containers(tmp_path: Path) -> None:

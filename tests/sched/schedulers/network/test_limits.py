@@ -11,7 +11,7 @@ from meshloom.hw.spec.isa import Region, address
 from meshloom.sched.ir.schedule import Move, Schedule, Span
 from meshloom.sched.lowering.predict import predict
 from meshloom.sched.mapping.play.what_if import Resource, WhatIf
-from meshloom.sched.schedulers.network.limits import NEAR, bounding, limit, totals, uses
+from meshloom.sched.schedulers.network.limits import NEAR, bounding, busiest, limit, totals, uses
 from meshloom.sched.schedulers.registry import find
 from meshloom.sched.workload.catalog import find as workloads
 
@@ -131,6 +131,24 @@ def test_a_link_on_which_several_channels_meet_is_the_nocs_or_drams() -> None:
     assert totals(result, chip) == pytest.approx(
         {"compute": 0, "vector": 0, "receiving": 2 * flits, "sending": 0, "dram": 2 * flits, "memories": 0}
     )
+
+
+@pytest.mark.parametrize(("others", "noc"), [(1, 11), (3, 33)])
+def test_a_link_that_one_channel_all_but_fills_is_that_channel_s(others: int, noc: int) -> None:
+    """Three cores take ten times as many words as a MOVE has, over one link; a MOVE or three come from farther away."""
+    chip = variant(load("quad16"), floorplan=["dram dram core core core", "host . . . ."])
+    first, second = chip.drams
+    ways = [(second, core) for core in chip.cores] * 10 + [(first, chip.cores[1])] * others
+    used = busiest(moves(chip, *ways), chip, lambda op: "all")["all"]
+    assert used["noc"] == pytest.approx(noc * 640 * (1 + 1 / chip.packet_words))
+
+
+def test_a_link_between_cores_is_the_noc_s() -> None:
+    """Two of four cores in a row send to the other two: over the link in the middle, from and to ports of their own."""
+    chip = variant(load("quad16"), floorplan=["dram core core core core", "host . . . ."])
+    a, b, c, d = chip.cores
+    used = busiest(moves(chip, (a, c), (b, d)), chip, lambda op: "all")["all"]
+    assert used["noc"] == pytest.approx(2 * 640 * (1 + 1 / chip.packet_words))
 
 
 def test_every_tile_that_takes_words_is_busy_with_them() -> None:
