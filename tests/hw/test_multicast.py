@@ -271,6 +271,7 @@ def test_planes_that_cannot_be(make: Any, message: str) -> None:
     ("changes", "message"),
     [
         ({"noc": {"multicast": ["east", "west"]}}, "two packets that meet could wait for each other for ever"),
+        ({"noc": {"multicast": ["south", "north"]}}, "multicast both north and south: two packets that meet"),
         ({"noc": {"multicast": ["east", "east"]}}, "names a direction twice"),
         ({"noc": {"multicast": ["east"], "data_vcs": 2}}, "packets are copied on one channel; set 1"),
         ({"noc": {"multicast": ["east"], "route_hops": 3}}, "are copied without danger of deadlock"),
@@ -288,6 +289,14 @@ def test_chips_without_multicast_have_heads_as_before() -> None:
     plain = ChipConfig.model_validate(CHIP.model_dump(mode="json") | {"noc": {}})
     assert copy_field(plain) is None
     assert copy_field(CHIP) == CopyField(DATA_HEAD.used, 4, ("east", "south"))
+
+
+@pytest.mark.parametrize("arrivals", [False, True])
+def test_flits_have_room_for_heads_with_copies(arrivals: bool) -> None:
+    """Where words are short, heads decide: behind the arrival, if that is recorded, come the copies and their parity."""
+    noc = {"multicast": ["east"], "arrivals": arrivals}
+    chip = ChipConfig.model_validate(CHIP.model_dump(mode="json") | {"lanes": 4, "rows": 4, "cols": 4, "noc": noc})
+    assert data_flit_bits(chip) == max(DATA_HEAD.width, copies_at(chip) + COPIES.used)
 
 
 def test_the_order_of_directions_makes_no_other_chip() -> None:
