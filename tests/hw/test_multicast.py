@@ -293,7 +293,7 @@ def test_chips_without_multicast_have_heads_as_before() -> None:
 
 @pytest.mark.parametrize("arrivals", [False, True])
 def test_flits_have_room_for_heads_with_copies(arrivals: bool) -> None:
-    """Where words are short, heads decide: behind the arrival, if that is recorded, come the copies and their parity."""
+    """Where words are short, heads decide: the copies and their parity come behind what is recorded of an arrival."""
     noc = {"multicast": ["east"], "arrivals": arrivals}
     chip = ChipConfig.model_validate(CHIP.model_dump(mode="json") | {"lanes": 4, "rows": 4, "cols": 4, "noc": noc})
     assert data_flit_bits(chip) == max(DATA_HEAD.width, copies_at(chip) + COPIES.used)

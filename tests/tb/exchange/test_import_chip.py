@@ -232,6 +232,8 @@ def test_an_architecture_of_timeloop_with_memories_side_by_side_and_an_array_of_
     chip = imported("timeloop", PARALLEL, tmp_path).chip
     assert (chip.rows, chip.cols, len(chip.cores)) == (12, 14, 1)
     assert (chip.core.a_words * 16, chip.core.b_words * 16) == (4096, 8192)
+    chip = imported("timeloop", PARALLEL.replace("meshY", "meshX"), tmp_path).chip
+    assert (chip.rows, chip.cols, len(chip.cores)) == (1, 12, 14), "two rows are no array"
     between = PARALLEL.replace("  - !Container {name: PE", "  - !Component {name: B}\n  - !Container {name: PE")
     chip = imported("timeloop", between, tmp_path).chip
     assert (chip.rows, chip.cols, len(chip.cores)) == (12, 1, 14), "a memory between them: columns are cores"

@@ -12,7 +12,7 @@ import yaml
 from meshloom.hw.spec.config import load
 from meshloom.sched.ir.functional import run
 from meshloom.sched.ir.schedule import Move, ToolClaim
-from meshloom.sched.schedulers.nest.mapping import MappingError
+from meshloom.sched.schedulers.nest.mapping import MappingError, Operand
 from meshloom.sched.schedulers.nest.schedule import schedule
 from meshloom.sched.workload.catalog import find
 from meshloom.sched.workload.layers import random_data
@@ -85,6 +85,17 @@ def test_a_bad_file_is_one_line(tmp_path: Path, before: str, after: str, says: s
         STREAM.read(path, SHAPE)
     assert str(refusal.value).startswith(str(path))
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(("inner", "kept"), [("D5", ["OX 2", "C 4"]), ("D2", [])])
+def test_sums_stay_in_a_core_while_loops_over_channels_run_and_no_longer(
+    inner: str, kept: list[str], tmp_path: Path
+) -> None:
+    """Of two loops over tiles the inner one is over channels, or over rows."""
+    path = changed(tmp_path, "conv.D5", f"conv.{inner}")
+    core, dram = STREAM.read(path, SHAPE).mapping.levels[Operand.OUTPUT]
+    assert [str(loop) for loop in core.loops[7:]] == kept
+    assert [str(loop) for loop in dram.loops] == ([] if kept else ["OX 2", "OY 2"])
 
 
 @pytest.mark.parametrize("number", ["tensor_bits: 18432", "path_cycles: 144"])
