@@ -8,9 +8,11 @@ from random import Random
 import numpy as np
 import pytest
 
-from meshloom.hw.spec.isa import Region, address
-from meshloom.sched.checker.accesses import Ends, merge, move_accesses, runs
-from meshloom.sched.ir.schedule import Span, intervals
+from meshloom.hw.spec.config import ChipConfig, load
+from meshloom.hw.spec.isa import Opcode, Region, VectorOp, address
+from meshloom.sched.checker.accesses import Ends, gemm_accesses, merge, move_accesses, runs, vec_accesses
+from meshloom.sched.ir.schedule import GEMM_FIELDS, VEC_FIELDS, Gemm, Span, Vec, intervals, reads, writes
+from meshloom.tb.verify.random_programs import random_program
 
 
 def covered(begins: Ends, ends: Ends) -> set[int]:
@@ -59,3 +61,40 @@ def test_merging_loses_no_word_and_leaves_no_neighbours(count: int) -> None:
         words = {word for begin, end in zip(begins, ends, strict=True) for word in range(begin, end)}
         assert covered(*merged) == words
         assert (merged[1][:-1] < merged[0][1:]).all(), "adjacent intervals are one"
+
+
+def units() -> ChipConfig:
+    """A core with everything that a unit may read besides its operands."""
+    values = load("tiny").model_dump(mode="json", exclude_none=True)
+    core = values["core"] | {"channel_scales": True, "int4": True, "vec_table": True}
+    return ChipConfig.model_validate(values | {"name": "units", "core": core})
+
+
+Words = dict[tuple[int, bool], set[int]]
+
+
+def test_units_touch_what_their_schedule_says() -> None:
+    """Schedules read an instruction without the checker. What windows leave out they take for read."""
+    chip, seen = units(), set[tuple[Opcode, int]]()
+    streams = [stream for seed in range(3) for stream in random_program(Random(seed), chip, 60).streams]
+    for core, one in ((stream.tile, one) for stream in streams for one in stream.instructions):
+        if one.opcode is Opcode.GEMM:
+            fields = {name: one.fields.get(name, 0) for name in GEMM_FIELDS}
+            op, checked, windows = Gemm(core=core, fields=fields), gemm_accesses(core, fields, chip.cols), Region.MAIN
+        elif one.opcode is Opcode.VEC:
+            fields = {name: one.fields.get(name, 0) for name in VEC_FIELDS}
+            op, checked = Vec(core=core, fields=fields), vec_accesses(core, fields, chip.lanes)
+            windows = Region.ACC if fields["op"] == VectorOp.REQUANT else Region.OUT if fields["x_out"] else Region.MAIN
+        else:
+            continue
+        seen.add((one.opcode, fields["by_channel"]))
+        own, said = Words(), Words()
+        for access in checked:
+            own.setdefault((access.region, access.write), set()).update(covered(access.begins, access.ends))
+        for write, some in enumerate((reads(op, chip), writes(op, chip))):
+            for access in some:
+                words = {word for begin, end in access.intervals for word in range(begin, end)}
+                said.setdefault((access.region, bool(write)), set()).update(words)
+        assert own.pop((windows, False), set()) <= said.pop((windows, False), set()), one
+        assert own == said, one
+    assert len(seen) == 4

@@ -62,10 +62,10 @@ def author(tmp_path: Path) -> Path:
     return path
 
 
-def refusal(author: Path, name: str) -> str:
+def refusal(author: Path, name: str, layer: str = "gemm:8x8x8") -> str:
     chip = load("tiny")
     with pytest.raises(CheckError) as refused:
-        planned(registry.find(f"{author}:{name}")(parse("gemm:8x8x8"), chip), chip)
+        planned(registry.find(f"{author}:{name}")(parse(layer), chip), chip)
     return str(refused.value)
 
 
@@ -84,6 +84,8 @@ def test_a_hole_in_the_result_is_named_by_channels_row_and_column(author: Path) 
     text = refusal(author, "no_store")
     assert "output y, channels 0..3, row 0, column 0 (dram@(0,0) word 16) is never written, nor are 15 others" in text
     assert "names a tile" not in text, "no label is in need of it"
+    assert "output y, channel 0, row 0, column 0" in refusal(author, "no_store", "gemm:8x1x8")
+    assert "output y, channels 0..1, row 0, column 0" in refusal(author, "no_store", "gemm:8x2x8")
 
 
 def test_an_operation_that_the_layer_does_not_have_has_its_line_too(author: Path) -> None:

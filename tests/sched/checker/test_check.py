@@ -369,6 +369,9 @@ BAD_FIELDS = [
     ((CORE, MATRIX), {"dest_base": 1021, "to_acc": 1}, "writes up to core@(1,0) ACC word 4099"),
     ((CORE, MATRIX), {"addend": 2, "addend_base": 1021}, "reads up to core@(1,0) ACC word 4099"),
     ((CORE, MATRIX), {"addend": 2, "addend_base": 1, "to_acc": 1}, "its addend ACC 1..4 overlaps its result ACC 0..3"),
+    ((CORE, MATRIX), {"addend": 1, "addend_base": 3, "to_acc": 1}, "its addend ACC 3..3 overlaps its result ACC 0..3"),
+    ((CORE, MATRIX), {"addend": 1, "to_acc": 1, "n_blocks": 2, "dest_base": 1},
+     "its addend ACC 0..1 overlaps its result ACC 1..8"),
 ]  # fmt: skip
 
 

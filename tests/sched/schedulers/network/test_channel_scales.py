@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Opcode, VectorOp
 from meshloom.sched.checker.check import CheckError, check
 from meshloom.sched.ir.schedule import Gemm, ScheduleError, Vec
 from meshloom.sched.ir.validation import validate
 from meshloom.sched.lowering.semaphores.lower import lower
+from meshloom.sched.program.program import Instruction
 from meshloom.sched.schedulers.network.restored import restored
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, schedule
 from meshloom.sched.schedulers.registry import find_network, scales_by_channel
@@ -161,6 +163,35 @@ def test_wrong_instructions_are_refused(kind: type, change: dict[str, int], erro
     operations[at] = op.model_copy(update={"fields": op.fields | change})
     with pytest.raises(ScheduleError, match=error):
         validate(result.schedule.model_copy(update={"operations": tuple(operations)}), chip)
+
+
+@pytest.mark.parametrize(
+    ("opcode", "change", "error"),
+    [
+        (Opcode.GEMM, {"addend": 0}, "GEMM with by_channel = 1 and no bias; multipliers lie beside biases"),
+        (
+            Opcode.GEMM,
+            {"addend": 2, "kernel_h": 1, "kernel_w": 1, "k_blocks": 1},
+            "by_channel = 1 with partial sums and a single window",
+        ),
+        (Opcode.VEC, {"kernel_h": 1, "kernel_w": 1}, "MAC with by_channel = 1; it must be 0: only a MAC with a window"),
+        (Opcode.VEC, {"op": VectorOp.SUM}, "SUM with by_channel = 1; it must be 0: only a MAC with a window"),
+    ],
+)
+def test_wrong_instructions_of_programs_are_refused(opcode: Opcode, change: dict[str, int], error: str) -> None:
+    """By the checker, which reads no schedule."""
+    graph, chip = small(CHIPS["tiny"])
+    program = lower(computes(graph, chip).schedule, chip)
+
+    def changed(one: Instruction) -> Instruction:
+        scaled = one.opcode is opcode and one.fields["by_channel"] and not one.fields.get("to_acc")
+        return replace(one, fields=one.fields | change) if scaled else one
+
+    streams = tuple(
+        replace(stream, instructions=tuple(map(changed, stream.instructions))) for stream in program.streams
+    )
+    with pytest.raises(CheckError, match=error):
+        check(replace(program, streams=streams), chip)
 
 
 def test_multipliers_must_be_there() -> None:
