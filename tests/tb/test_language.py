@@ -232,6 +232,16 @@ def test_what_cannot_be_is_one_line(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_long_text_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Terminals break lines by themselves, files have none that the model did not write."""
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.chdir(tmp_path)
+    np.savez(tmp_path / "long.npz", allow_pickle=False, **entries(context=96))
+    prompt = "abc" * 30
+    shown = invoke("generate", "long.npz", "--prompt", prompt, "--chip", "tiny", "--model", "--tokens", 1)
+    assert prompt in shown.stdout, shown.stderr
+
+
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     np.savez(tmp_path / "small.npz", allow_pickle=False, **entries())

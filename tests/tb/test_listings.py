@@ -47,6 +47,12 @@ def test_a_list_as_json_is_one_object_with_a_list_of_names(command: str, folder:
     assert json.loads((folder / "list.json").read_text()) == values
 
 
+def test_a_chip_as_json_says_how_much_it_has() -> None:
+    (nine,) = (each for each in json.loads(invoke("chips", "--json", "-").stdout)["chips"] if each["name"] == "nine8")
+    names = ("cores", "rows", "cols", "lanes", "pes", "scratchpad_bytes", "channels", "dram_bytes_per_cycle")
+    assert [nine[name] for name in names] == [9, 8, 8, 8, 9 * 64, 3 << 17, 3, 8]
+
+
 MINE = """
 from enum import Enum
 from meshloom.sched.schedulers.interface import Options

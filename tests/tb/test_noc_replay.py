@@ -140,6 +140,9 @@ def test_the_command_prints_and_writes(sent: list[NocPacket], folder: Path) -> N
     result = NocReplay.model_validate_json((folder / "a.json").read_text())
     assert f"tt-npe says 292 ({result.beyond_claim_percent:+.2f} %)" in shown.output
     assert "(0, 0) east" in shown.output
+    piped = invoke("noc", "replay", CROSSING, "--json", "-")
+    assert NocReplay.model_validate_json(piped.stdout) == result
+    assert "(0, 0) east" in piped.stderr
     noted = invoke("noc", "replay", MULTICAST, "--nearest", "--mesh", "4x2")
     assert "note: 1 multicasts are unicasts" in noted.output
     wrong = invoke("noc", "replay", CROSSING, "--mesh", "4")

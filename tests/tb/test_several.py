@@ -56,6 +56,23 @@ def test_a_row_for_each_scheduler_and_a_comparison(folder: Path, engine: Any) ->
     assert "[1/2] gemm:8x8x8 on tiny by loop_order: passed" in shown.output
 
 
+def test_rows_are_listed_in_the_order_of_the_command_however_they_came(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Jobs beside each other finish as they like."""
+    layers = ["gemm:8x8x8", "gemm:4x4x4", "gemm:2x2x2"]
+
+    def run(workloads: Any, targets: Any, on_event: Any, options: Any) -> list[Row]:
+        rows = [row(workload) for workload in workloads]
+        for each in rows[::-1]:
+            on_event(each)
+        return rows
+
+    monkeypatch.setattr("meshloom.tb.runs.several.run", run)
+    assert invoke("run", *layers, "--chip", "tiny").exit_code == 0
+    assert [each.workload for each in load_results(results_in(folder) / "latest.json").rows] == layers
+
+
 def test_every_chip_by_every_scheduler(folder: Path, engine: Any) -> None:
     calls = engine(row())
     words = ["--chip", "tiny", "--chip", "quad8", "--scheduler", "loop_order", "--scheduler", "zigzag"]
