@@ -54,6 +54,15 @@ def cycles(shown: Result, name: str) -> int:
     return int(match[1].replace(",", ""))
 
 
+def test_names_of_files_are_printed_as_they_are(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither do brackets colour what follows, nor are names broken where a line ends."""
+    monkeypatch.setenv("COLUMNS", "20")
+    place = folder / "[red] and more"
+    places = place / "schedule.json", place / "program.bin"
+    shown = invoke("schedule", LAYER, "--chip", "tiny", "--out", places[0], "--program", places[1])
+    assert shown.stdout.splitlines()[-2:] == [f"schedule: {places[0]}", f"program: {places[1]}"]
+
+
 @pytest.mark.parametrize(
     ("chip", "name"),
     [

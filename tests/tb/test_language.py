@@ -242,6 +242,24 @@ def test_a_long_text_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert prompt in shown.stdout, shown.stderr
 
 
+@pytest.mark.parametrize("fresh", [False, True])
+def test_the_command_begins_anew_only_if_it_is_told_to(
+    fresh: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.savez(tmp_path / "small.npz", allow_pickle=False, **entries())
+    asked: list[Generation] = []
+
+    def refuse(generation: Generation, *listeners: object) -> LanguageResults:
+        asked.append(generation)
+        raise LanguageError("not now")
+
+    monkeypatch.setattr("meshloom.tb.runs.language.generation.generate", refuse)
+    refused = invoke("generate", "small.npz", "--prompt", "abc", "--chip", "tiny", "--tokens", 2, *["--fresh"] * fresh)
+    assert "not now" in refused.stderr
+    assert [each.fresh for each in asked] == [fresh]
+
+
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     np.savez(tmp_path / "small.npz", allow_pickle=False, **entries())

@@ -153,6 +153,18 @@ def test_the_command_prints_and_writes(sent: list[NocPacket], folder: Path) -> N
     assert "--nearest sends unicasts" in refused.output
 
 
+def test_what_the_command_is_not_told_is_as_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[ReplaySettings] = []
+
+    def refuse(path: Path, settings: ReplaySettings) -> NocReplay:
+        asked.append(settings)
+        raise ReplayError("not now")
+
+    monkeypatch.setattr("meshloom.tb.runs.noc_replay.replayed", refuse)
+    assert invoke("noc", "replay", CROSSING).exit_code == 2
+    assert asked == [ReplaySettings()]
+
+
 # -- RTL --------------------------------------------------------------------------------------------------------------
 
 
