@@ -50,7 +50,9 @@ def send(
     """Offers a packet from a tile to another from cycle `at` on; the cycles in which its flits are taken there."""
     taken: list[int] = []
     packet = Packet([(1, place, lambda now: taken.append(now - 1)) for _ in range(flits)])
-    packet.channel, packet.exclusive = channel, exclusive
+    packet.channel = channel
+    if exclusive:  # unless a packet says so, a tile takes others at the same time
+        packet.exclusive = True
     plane.clock.at(at, lambda now: plane.send(now, *way, packet))
     return taken
 
