@@ -37,8 +37,7 @@ class Packet:
     offered."""
 
     __slots__ = (
-        "buffers", "channel", "copies", "exclusive", "flits", "gate", "injected_at", "legs", "numbers", "ports",
-        "tiles",
+        "channel", "copies", "exclusive", "flits", "gate", "injected_at", "legs", "numbers", "ports", "tiles",
     )  # fmt: skip
 
     def __init__(self, legs: list[Leg], gate: Gate | None = None, tiles: tuple[int, ...] | None = None) -> None:
@@ -48,7 +47,6 @@ class Packet:
         self.copies: dict[int, list[Leg]] = {}
         self.ports: list[_Port] = []
         self.numbers: list[int] = []  # of the input through which it enters each router
-        self.buffers: list[_Input] = []
 
     def carry(self, legs: list[Leg]) -> None:
         """Sets its legs."""
@@ -252,25 +250,25 @@ class Plane:
     def __init__(self, clock: Clock, depth: int, routing: str = "xy") -> None:
         self.clock, self.depth, self.routing = clock, depth, routing
         self._ports: dict[int, _Port] = {}
-        self._inputs: dict[int, _Input] = {}
-        self._paths: dict[tuple[int, ...], tuple[list[_Port], list[int], list[_Input]]] = {}
+        self._entries: dict[int, _Input] = {}  # by tile, the buffer of its router's input from there
+        self._paths: dict[tuple[int, ...], tuple[list[_Port], list[int]]] = {}
         self._sources: dict[int, Link] = {}
 
     def source(self, tile: int) -> Link:
         """The link from a tile to its router."""
         if tile not in self._sources:
             link = self._sources[tile] = Link(self.clock)
-            self._input(tile, TILE).feeder = link
+            self._entry(tile).feeder = link
         return self._sources[tile]
 
     def room(self, tile: int, now: int) -> bool:
         """Whether the router takes a flit of its tile in cycle `now`."""
-        return self._input(tile, TILE).room(now)
+        return self._entry(tile).room(now)
 
     def enter(self, source: int, target: int, packet: Packet) -> Place:
         """`source` sends this packet next; returns the place to which its flits go, over `source()`."""
-        packet.ports, packet.numbers, packet.buffers = self._path(source, target, packet.tiles)
-        first = packet.buffers[0]
+        packet.ports, packet.numbers = self._path(source, target, packet.tiles)
+        first = self._entry(source)
         first.queue.append((packet, 0))
         return first
 
@@ -281,24 +279,20 @@ class Plane:
         place = self.enter(source, target, packet)
         self.source(source).start(now, OPEN, place, packet.flits, injected or nothing)
 
-    def _path(
-        self, source: int, target: int, tiles: tuple[int, ...] | None
-    ) -> tuple[list[_Port], list[int], list[_Input]]:
-        """Ports, input numbers and input buffers of the route between two tiles."""
+    def _path(self, source: int, target: int, tiles: tuple[int, ...] | None) -> tuple[list[_Port], list[int]]:
+        """Ports and input numbers of the route between two tiles."""
         key = tiles or (source, target, -1)  # no route visits tile -1
         if (stored := self._paths.get(key)) is not None:
             return stored
         came = TILE
         ports: list[_Port] = []
         numbers: list[int] = []
-        inputs: list[_Input] = []
         for here, direction in legs_of(tiles or dimension_ordered(source, target, self.routing)):
             ports.append(self._port(here, direction))
             numbers.append(came)
-            inputs.append(self._input(here, came))
             if direction != TILE:
                 came = BACK[direction]
-        self._paths[key] = path = ports, numbers, inputs
+        self._paths[key] = path = ports, numbers
         return path
 
     def busy(self, cycle: int) -> dict[tuple[int, int], int]:
@@ -306,18 +300,17 @@ class Plane:
         entry if none ever did."""
         return {(key // 8, key % 8): port.busy(cycle) for key, port in self._ports.items()}
 
-    def _input(self, router: int, direction: int) -> _Input:
-        key = router * 8 + direction
-        if key not in self._inputs:
-            self._inputs[key] = _Input(self.clock, self.depth)
-        return self._inputs[key]
+    def _entry(self, tile: int) -> _Input:
+        if tile not in self._entries:
+            self._entries[tile] = _Input(self.clock, self.depth)
+        return self._entries[tile]
 
     def _port(self, router: int, direction: int) -> _Port:
         key = router * 8 + direction
         if key not in self._ports:
             port = self._ports[key] = _Port(self.clock)
             if direction != TILE:
-                port.to = self._input(router + STEP[direction], BACK[direction])
+                port.to = _Input(self.clock, self.depth)
                 port.to.feeder = port
                 port.tile = self._port(router, TILE)
         return self._ports[key]
