@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from meshloom.sched.workload.onnx.building.views import MOST_PIECES
 from meshloom.sched.workload.onnx.building.ways import find_way
 from meshloom.sched.workload.onnx.errors import UnsupportedError
 from meshloom.sched.workload.onnx.float_reader import fold
@@ -204,3 +205,28 @@ def test_triangles_of_scores(shift: int | None, upper: int) -> None:
     (end,) = report.graph.outputs
     exact, result = run_float(model, data[0])["y"], integer_outputs(report.graph, report.sources["x"].value(data[0]))
     assert decibels(report.ends[end].value(exact), result[end]) > 25
+
+
+@pytest.mark.parametrize("perm", [[0, 2, 1, 3], [0, 3, 2, 1]])
+def test_what_a_constant_is_added_to_stays_where_it_is(perm: list[int]) -> None:
+    """However its axes are named: the constant is laid as it is."""
+    m, shape = FloatModel((1, 4, 2, 3)), (1, 4, 2, 3)
+    turned = m.node("Transpose", m.node("Tanh", "x", "a"), "t", perm=perm)
+    y = m.node("Add", [turned, m.normal(*(shape[axis] for axis in perm[1:]))], "y")
+    assert kinds(keeps_its_meaning(m, y)) == "table slice conv conv depthwise add"
+
+
+@pytest.mark.parametrize("strips", [3, 7])
+def test_a_constant_of_a_long_row_is_put_together_from_strips(strips: int) -> None:
+    columns = 16 * strips - 8
+    m = FloatModel((1, 4, columns))
+    y = m.node("Add", [m.node("Tanh", "x", "a"), m.normal(4, columns)], "y")
+    assert kinds(keeps_its_meaning(m, y)) == f"table slice conv conv {'depthwise ' * strips}paste add"
+
+
+def test_more_channels_than_pieces_move_together() -> None:
+    m = FloatModel((1, MOST_PIECES + 8, 2, 3))
+    ends = [m.integers(number) for number in (-1, -9, 3, -1)]
+    back = m.node("Slice", [m.node("Relu", "x", "a"), *ends], "b")
+    report = keeps_its_meaning(m, m.conv(back, "y", (4, MOST_PIECES + 8, 1, 1)))
+    assert kinds(report) == "max_pool slice slice slice paste conv"

@@ -229,6 +229,7 @@ def test_an_output_that_is_another_tensor_is_told() -> None:
     graph = check(model)
     model.graph.node[-1].input[0] = "a"
     inputs = random_inputs(graph, 0)
+    assert [value.name for value in to_onnx(graph).graph.output] == [*graph.outputs], "unless all are asked for"
     result = run(session(to_onnx(graph, all_outputs=True), "golden"), {"x": flip(inputs["x"])})
     golden = inputs | {name: unflip(array) for name, array in result.items()}
     with pytest.raises(OnnxError, match=r"output 'z' is made of 'a' in the file, .* has the outputs y;"):

@@ -385,3 +385,27 @@ def test_scales_belong_to_the_weights_that_they_scale() -> None:
     np.testing.assert_array_equal(real_numbers(weights, np.arange(4.0), zero[:4], 0), np.arange(4.0)[:, None] * weights)
     with pytest.raises(Refused, match=r"scales of shape \[5, 1\] for weights of \[4, 3\]"):
         real_numbers(weights, np.ones(5), zero, 0)
+
+
+def test_every_node_that_must_change_is_named_and_no_other() -> None:
+    """Not those that read what it makes, of which nobody knows the size."""
+
+    def build(m: FloatModel) -> str:
+        first, second = (m.node("Relu", m.node("Unique", "x", name), f"{name}r") for name in "ab")
+        return m.node("Add", [first, second], "y")
+
+    assert [line.strip() for line in refusal(build).splitlines()] == [
+        "net: 2 nodes cannot run on the chip; change or remove them in the exporting program:",
+        "n_a (Unique) and 1 more: no layer does that",
+    ]
+
+
+def test_what_fails_in_onnx_runtime_is_said_once(capfd: pytest.CaptureFixture[str]) -> None:
+    """By the error, and not by ONNX Runtime beside it."""
+    m = FloatModel()
+    m.node("Gather", ["x", "at"], "y", axis=1)
+    model = m.build("y")
+    model.graph.input.append(helper.make_tensor_value_info("at", TensorProto.INT64, (1,)))
+    with pytest.raises(OnnxError, match=r"m: ONNX Runtime cannot run it: .*out of"):
+        run(session(model, "m"), {"x": m.data(1)[0], "at": np.array([99])}, "m")
+    assert capfd.readouterr().err == ""

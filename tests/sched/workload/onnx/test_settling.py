@@ -160,6 +160,16 @@ def test_part_of_a_shape_and_its_size():
     same(model, settled(model, "net"), {"x": m.data(1)[0]})
 
 
+def test_numbers_that_a_constant_node_lists():
+    m = FloatModel((1, 3, 4, 5), opset=17)
+    m.nodes.append(helper.make_node("Constant", [], ["rest"], value_ints=[-1]))
+    first = m.node("Shape", "x", "first", start=0, end=1)
+    m.node("Reshape", ["x", m.node("Concat", [first, "rest"], "to", axis=0)], "y")
+    model = m.build("y")
+    assert operators(settled(model, "net")) == ["Reshape"]
+    same(model, settled(model, "net"), {"x": m.data(1)[0]})
+
+
 # -- branches ---------------------------------------------------------------------------------------------------
 
 
