@@ -110,6 +110,22 @@ def test_channels_have_the_bandwidth_together(bandwidth: int | None, channels: t
     assert words == [left] * bool(left)
 
 
+@pytest.mark.parametrize(
+    ("count", "words", "left"),
+    [
+        (None, 12, "A: the file does not say how large it is; 12 words as in any chip of ours"),
+        (24, 3, ""),
+        (29, 3, "A: 5 of 29 bytes, which fill no word of 8"),
+        (7, 1, "A: 7 bytes are not 1 to 100 words of 8 bytes; the nearest is built"),
+        (9000, 100, "A: 9,000 bytes are not 1 to 100 words of 8 bytes; the nearest is built"),
+    ],
+)
+def test_memories_have_as_many_words_as_fill_them(count: int | None, words: int, left: str) -> None:
+    lines: list[str] = []
+    assert hardware._words("A", count, 8, 12, 100, lines) == words
+    assert lines == [left] * bool(left)
+
+
 def test_its_file_is_a_chip_that_can_be_used(tmp_path: Path) -> None:
     path = exported(load("quad8"), "zigzag", tmp_path)
     shown = invoke("import-chip", "zigzag", path, "--out", tmp_path / "mine.toml", "--name", "mine")
@@ -237,6 +253,10 @@ def test_an_architecture_of_timeloop_with_memories_side_by_side_and_an_array_of_
     between = PARALLEL.replace("  - !Container {name: PE", "  - !Component {name: B}\n  - !Container {name: PE")
     chip = imported("timeloop", between, tmp_path).chip
     assert (chip.rows, chip.cols, len(chip.cores)) == (12, 1, 14), "a memory between them: columns are cores"
+    more = "  - !Component {name: C}\n  - !Container {name: lanes, spatial: {meshX: 4}}\n  - !Component {name: mac"
+    nested = imported("timeloop", between.replace("14", "2").replace("  - !Component {name: mac", more), tmp_path)
+    assert (nested.chip.rows, nested.chip.cols, len(nested.chip.cores)) == (1, 4, 24)
+    assert "fanout columns, PE is 24 cores" in nested.left
 
 
 def test_architectures_of_accelforge_with_products_for_sizes(tmp_path: Path) -> None:
@@ -244,6 +264,10 @@ def test_architectures_of_accelforge_with_products_for_sizes(tmp_path: Path) -> 
     chip = result.chip
     assert (chip.rows, chip.cols, chip.dram.bytes_per_cycle * len(chip.drams)) == (8, 4, 16)
     assert chip.core.a_words * 8 == 4096, "a third of the buffer; the size of Weights is no product"
+    two = NODES.replace("12, tensors: {keep: All}", "12, tensors: {keep: input | output}")
+    result = imported("accelforge", two, tmp_path)
+    assert result.chip.core.a_words * 8 == 6144
+    assert "Buffer is shared by 2 operands: inputs have an equal part" in result.left
 
 
 def test_a_chip_of_stream_may_have_its_cores_in_other_files(tmp_path: Path) -> None:

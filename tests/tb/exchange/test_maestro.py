@@ -9,7 +9,7 @@ import pytest
 
 from meshloom.hw.spec.config import load
 from meshloom.sched.ir.functional import run
-from meshloom.sched.schedulers.nest.mapping import MappingError
+from meshloom.sched.schedulers.nest.mapping import MappingError, Operand
 from meshloom.sched.schedulers.nest.schedule import schedule
 from meshloom.sched.workload.layers import random_data
 from meshloom.sched.workload.shapes import parse
@@ -53,6 +53,8 @@ def test_a_mapping_computes_its_layer() -> None:
     layer, chip = MAESTRO.read(SMALL, SHAPE), load("tiny")
     assert [str(factor) for factor in layer.mapping.array] == ["OY 4", "K 4"]
     assert [str(loop) for loop in layer.mapping.loops][-3:] == ["C 2", "OY 2", "K 4"]
+    kept = {operand: [str(loop) for loop in core.loops[7:]] for operand, (core, _) in layer.mapping.levels.items()}
+    assert kept == {Operand.INPUT: [], Operand.WEIGHT: [], Operand.OUTPUT: ["C 2"]}
     data = random_data(SHAPE)
     result = schedule(SHAPE, chip, data.scale, layer.mapping, layer.claim)
     assert np.array_equal(run(result, chip, {"x": data.x, "w": data.w, "bias": data.bias})["y"], golden(data))
