@@ -91,6 +91,23 @@ def test_a_bad_file_is_one_line(tmp_path: Path, change: tuple[Any, ...], says: s
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.parametrize("equation", ["O[m][n]+=W[n][q]*I[m][q]", "O[m][n] = I[m][q] * W[n][q]"])
+def test_a_product_may_name_its_dimensions_as_it_likes(equation: str, tmp_path: Path) -> None:
+    """Its operands say which is which."""
+    path, text = tmp_path / "gemm_complete.json", SMALL.read_text(encoding="utf-8")
+    for name, other in (("OX", "M"), ("K", "N"), ("C", "Q")):
+        text = text.replace(f'"({name}, ', f'"({other}, ')
+    values = json.loads(text)
+    values["inputs"]["layer"] |= {"equation": equation, "loop_dimensions": {"M": 64, "N": 64, "Q": 64}}
+    path.write_text(json.dumps(values), encoding="utf-8")
+    layer, same = ZIGZAG.read(path, None), ZIGZAG.read(SMALL, None)
+    assert (layer.shape, layer.mapping.levels, layer.mapping.array) == (
+        same.shape,
+        same.mapping.levels,
+        same.mapping.array,
+    )
+
+
 def test_what_is_no_product(tmp_path: Path) -> None:
     path, values = tmp_path / "sum_complete.json", json.loads(SMALL.read_text(encoding="utf-8"))
     values["inputs"]["layer"] |= {"equation": "P[a]=Q[a]+R[a]", "loop_dimensions": {"A": 64}}
