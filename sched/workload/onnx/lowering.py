@@ -56,14 +56,14 @@ def _lower(context: C, node: Node, function: Callable[[C, Node, Attributes], Non
             function(context, node, attributes(node))
             return
         _check_end(context, node)
-    elif node.input and node.input[0] not in context.before:
+    elif not node.input or node.input[0] not in context.before:
         try:
             if function is None:
                 raise Refused(_no_layer(node))
             function(context, node, attributes(node))
             return
         except Refused:
-            if not (context.at_end(node) and context.is_result(context.view(node.input[0]))):
+            if not (node.input and context.at_end(node) and context.is_result(context.view(node.input[0]))):
                 raise
     source = node.input[0]
     context.view(source)

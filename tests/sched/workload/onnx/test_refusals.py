@@ -400,6 +400,14 @@ def test_every_node_that_must_change_is_named_and_no_other() -> None:
     ]
 
 
+def test_a_node_without_operands_is_refused_like_others() -> None:
+    def build(m: FloatModel) -> str:
+        m.nodes.append(helper.make_node("RandomNormal", [], ["r"], "n_r", shape=[1, 3, 8, 8]))
+        return m.node("Add", ["x", "r"], "y")
+
+    assert "n_r (RandomNormal): no layer does that" in refusal(build)
+
+
 def test_what_fails_in_onnx_runtime_is_said_once(capfd: pytest.CaptureFixture[str]) -> None:
     """By the error, and not by ONNX Runtime beside it."""
     m = FloatModel()
