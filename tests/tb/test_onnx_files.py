@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from meshloom.hw.spec.config import load as load_chip
 from meshloom.sched.mapping.tiling.problem import DoesNotFit
@@ -62,11 +62,26 @@ def test_weights_that_are_not_there_are_drawn(element: int, tmp_path: Path) -> N
 def test_a_file_with_its_weights_is_left_alone(tmp_path: Path) -> None:
     m = FloatModel()
     model = m.build(m.conv("x", "y", (4, 3, 1, 1)))
-    assert with_weights(model, "m", 0) == (model, ())
+    same, notes = with_weights(model, "m", 0)
+    assert (same is model, notes) == (True, ())
     onnx.save(model, tmp_path / "m.onnx")
     np.save(tmp_path / "x.npy", m.data(1)[0])
     assert model_settings(NetworkSource(str(tmp_path / "m.onnx"), seed=4))["seed"] == 4  # of its input
     assert "seed" not in model_settings(NetworkSource(str(tmp_path / "m.onnx"), (tmp_path / "x.npy",)))
+
+
+def test_weights_that_are_there_as_whole_numbers_become_real_ones() -> None:
+    """ONNX has no convolution of them."""
+    m = FloatModel()
+    model = m.build(m.conv("x", "y", (4, 3, 1, 1)))
+    (weights,) = (item for item in model.graph.initializer if len(item.dims) == 4)
+    numbers = np.arange(-6, 6, dtype=np.int8).reshape(4, 3, 1, 1)
+    weights.CopyFrom(numpy_helper.from_array(numbers, weights.name))
+    real, notes = with_weights(model, "m", 0)
+    assert notes == ("Conv and others of INT8 are computed in real numbers.",)
+    (own,) = (numpy_helper.to_array(item) for item in real.graph.initializer if item.name == weights.name)
+    assert own.dtype == np.float32
+    np.testing.assert_array_equal(own, numbers)
 
 
 def test_what_is_not_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

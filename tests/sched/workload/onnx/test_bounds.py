@@ -276,6 +276,7 @@ def test_sparse_weights_are_whole_ones(places: object, where: str, tmp_path: Pat
     loaded, x = load_model(tmp_path / "m.onnx"), m.data()[0]
     np.testing.assert_allclose(run(session(loaded, "m"), {"x": x})["y"], x @ right, rtol=1e-6)
     assert not loaded.graph.sparse_initializer
+    assert b"sparse_value" not in loaded.SerializeToString()
 
 
 @pytest.mark.parametrize(

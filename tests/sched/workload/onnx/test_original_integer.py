@@ -155,6 +155,7 @@ INTEGER_OPERANDS: list[tuple[str, int, Callable[[NDArray], Any], Callable[[Integ
     ("QLinearAdd", 4, np.ones_like, lambda m: qadd(m, 1.0, 2.0, 1.0)),
     ("QuantizeLinear", 1, lambda scale: scale * 2, qends),
     ("DequantizeLinear", 1, lambda scale: scale * 2, qends),
+    ("DequantizeLinear", 1, lambda scale: scale * 1.002, qends),
 ]
 
 
