@@ -186,6 +186,7 @@ def test_a_folder_of_transformers_writes_on_the_rtl(family: str, tmp_path: Path)
     assert len(shown) == 1 + text.tokens
 
 
+@pytest.mark.slow
 def test_words_that_convolutions_do_not_fill(tmp_path: Path) -> None:
     """A word has 16 channels, and convolutions make 14 of them: caches lie as these do."""
     chip = load_chip("pe12x14")

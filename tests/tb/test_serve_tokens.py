@@ -112,6 +112,7 @@ def test_every_tensor_is_right_on_the_rtl(folder: Path) -> None:
     assert [(text.ttft, text.met, text.text) for text in model.texts] == [(text.ttft, True, "") for text in run.texts]
 
 
+@pytest.mark.slow
 def test_a_folder_of_transformers_is_served_on_the_rtl(folder: Path) -> None:
     """Its prompts are as long as its own tokens of them, and each text is what it is alone."""
     decoder("llama", folder)

@@ -20,6 +20,7 @@ from meshloom.sched.support.apart import Process, call
 from meshloom.sched.support.limits import Limits
 from meshloom.sched.workload.graph import Graph, Value
 
+from ....tiers import slow_but
 from ...network_graphs import Grower, square
 
 CHIP = load("tiny")
@@ -77,7 +78,7 @@ def _by_itself() -> tuple[NetworkSchedule, list[tuple[str, int, int]], int]:
 ByItself = tuple[NetworkSchedule, list[tuple[str, int, int]], int]
 
 
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("count", slow_but((2, 3), 3))
 def test_helpers_change_nothing_but_who_judges(
     count: int, by_itself: ByItself, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,6 +97,7 @@ def test_helpers_change_nothing_but_who_judges(
     assert watched.here == [], "all is in the memory, as it would be without helpers"
 
 
+@pytest.mark.slow
 def test_this_process_judges_too(by_itself: ByItself, monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched(monkeypatch, 2)
     assert watched.search().schedule == by_itself[0].schedule
@@ -110,7 +112,7 @@ def _wrong(search: SharingSearch, sharing: SharingOptions) -> Judged:
     raise MemoryError
 
 
-@pytest.mark.parametrize("fate", [_killed, _wrong])
+@pytest.mark.parametrize("fate", slow_but((_killed, _wrong), _killed))
 def test_what_becomes_of_helpers_does_not_matter(
     fate: Callable[..., Judged], by_itself: ByItself, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,7 +140,7 @@ def test_an_interrupted_search_leaves_no_helper(monkeypatch: pytest.MonkeyPatch)
     assert watched.ended()
 
 
-@pytest.mark.parametrize(("least", "few"), [(1 << 30, 1), (0, MOST + 1)])
+@pytest.mark.parametrize(("least", "few"), [pytest.param(1 << 30, 1, marks=pytest.mark.slow), (0, MOST + 1)])
 def test_small_searches_have_no_helpers(least: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched(monkeypatch, 2)
     monkeypatch.setattr(lookahead, "LEAST", least)

@@ -35,6 +35,7 @@ from meshloom.sched.workload.graph import Graph, Value
 from meshloom.sched.workload.layers import ConvShape
 from meshloom.sched.workload.layout import ActivationLayout, PackedWindow
 
+from ....tiers import slow_but
 from ...network_graphs import Grower, square
 from .test_networks import computes
 
@@ -217,7 +218,7 @@ def test_schedules_whose_code_has_no_room_lose(short: int, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("effort", [Effort.QUICK, Effort.DEFAULT])
-@pytest.mark.parametrize("name", ["layers", "depthwise"])
+@pytest.mark.parametrize("name", slow_but(("layers", "depthwise"), "layers"))
 def test_whole_windows_need_not_fit(name: str, effort: Effort, monkeypatch: pytest.MonkeyPatch) -> None:
     def schedule_unless(graph: Graph, chip: ChipConfig, progress: Any, memory: Any, sharing: Any, *more: Any) -> object:
         if sharing.whole:
