@@ -7,6 +7,7 @@ import os
 #: Environment variable that says how many processes a search may use, its own among them; 0: as many as pay.
 SEARCH_PROCESSES = "MESHLOOM_SEARCH_PROCESSES"
 _sharers = 1
+_alone = False
 
 
 def share(count: int) -> None:
@@ -16,10 +17,16 @@ def share(count: int) -> None:
 
 
 def alone() -> None:
-    """This process keeps to one processor."""
-    share(len(os.sched_getaffinity(0)))
+    """This process keeps to one processor, and begins no others."""
+    global _alone
+    _alone = True
+
+
+def is_alone() -> bool:
+    """Whether this process keeps to one processor, whatever a user has set."""
+    return _alone
 
 
 def processors() -> int:
     """How many processors this process may keep busy, 1 at least."""
-    return max(1, len(os.sched_getaffinity(0)) // _sharers)
+    return 1 if _alone else max(1, len(os.sched_getaffinity(0)) // _sharers)

@@ -34,7 +34,7 @@ from meshloom.hw.spec.config import Exact
 
 from ..support.text import shortened
 from .arrivals import LAST, Poisson, ScenarioError, cycles_of
-from .language.model import LanguageModel
+from .language.model import SHIPPED, LanguageModel
 from .scenario_files import read_scenario, valid
 
 #: Columns of a trace that count.
@@ -141,7 +141,9 @@ class _File(_Model):
     """Texts that are asked for from one language model. Limits hold for all requests that have none of their own."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=40)]
-    model: Annotated[str, Field(min_length=1, description="a model that ships, or an .npz file beside the scenario")]
+    model: Annotated[
+        str, Field(min_length=1, description="a model that ships, or beside the scenario an .npz file or a folder")
+    ]
     seats: Annotated[int, Field(ge=1, le=64, description="texts whose keys and values are in memory at a time")] = 4
     chunk: Annotated[int, Field(ge=2, le=4096, description="tokens of a prompt that a step reads")] = 16
     ttft_limit: Cycles | None = None
@@ -190,7 +192,9 @@ def _scenario(values: dict[str, Any], folder: Path) -> TextScenario:
         requests += _traced(head.trace, limits, folder)
     if len(requests) > MOST:
         raise ScenarioError(f"asks for {len(requests)} texts; take at most {MOST}")
-    model = str(folder / head.model) if head.model.endswith(".npz") else head.model
+    beside = folder / head.model
+    own = head.model not in SHIPPED and (head.model.endswith(".npz") or beside.exists())
+    model = str(beside) if own else head.model
     requests.sort(key=lambda request: request.arrival)
     return TextScenario(head.name, model, head.seats, head.chunk, tuple(requests))
 

@@ -68,6 +68,7 @@ def _value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except ValueError:
         inside = text[1:-1] if text.startswith("[") and text.endswith("]") else text
-        if inside == text and "," not in text:
+        parts = [part.strip() for part in inside.split(",")]
+        if not all(parts) or any(mark in inside for mark in "[]{}") or (inside == text and len(parts) == 1):
             return text
-        return [_value(part.strip()) for part in inside.split(",")]
+        return [_value(part) for part in parts]

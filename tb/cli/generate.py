@@ -139,9 +139,9 @@ def generate(request: GenerateRequest) -> None:
     screen = console(stderr=request.json == STDOUT)
     tokens, stack = 0, ExitStack()
 
-    def begin(text: str) -> None:
+    def begin(text: str, new: int) -> None:
         nonlocal tokens
-        tokens = max(0, len(generation.model.tokens(text)) - generation.read)
+        tokens = new
         show(text)
 
     def add(text: str) -> None:

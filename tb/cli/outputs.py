@@ -55,7 +55,7 @@ def check_page(place: Path | None) -> None:
 
     Raises BadParameter, WriteError.
     """
-    if place is not None and place.suffix not in PAGES:
+    if place is not None and place.suffix.lower() not in PAGES:
         raise typer.BadParameter(
             f"{place} ends with {place.suffix}, and a page is HTML; call it {place.with_suffix(PAGES[0])}, which a "
             "browser can print as a PDF",

@@ -232,7 +232,8 @@ STANDARD: dict[str, Case] = {
     ),
     "ArrayFeatureExtractor, Imputer, Normalizer": Case(
         "float[1,5] x", "float[1,3] y",
-        "a = ai.onnx.ml.Imputer<imputed_value_floats = [0.5]>(x) b = ai.onnx.ml.ArrayFeatureExtractor(a, i) "
+        "a = ai.onnx.ml.Imputer<imputed_value_floats = [0.5], replaced_value_float = nan>(x) "
+        "b = ai.onnx.ml.ArrayFeatureExtractor(a, i) "
         'c = ai.onnx.ml.Normalizer<norm = "L2">(b) y = MatMul(c, w)', {"i": whole(4, 0, 2, 0)[None], "w": reals(4, 3)},
     ),
     "LinearRegressor": Case(

@@ -16,6 +16,7 @@ from meshloom.sched.workload.language import pretrained
 from meshloom.sched.workload.language.integers import integers
 from meshloom.sched.workload.language.model import LanguageError, load
 from meshloom.sched.workload.language.speculation import accept, guess
+from meshloom.sched.workload.language.tokenizer import Characters
 from meshloom.tb.devices.interface import Job
 from meshloom.tb.results.language import LanguageResults
 from meshloom.tb.runs.language.generation import Generation, _grown, generate
@@ -99,7 +100,7 @@ def test_an_interrupted_text_goes_on_to_the_same_tokens(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         generate(cut, on_token=stop)
     shown: list[str] = []
-    again = generate(cut, on_begin=shown.append, on_token=shown.append)
+    again = generate(cut, on_begin=lambda text, new: shown.append(text), on_token=shown.append)
     assert shown[0] == "abcde" + whole.text[0]
     assert "".join(shown) == "abcde" + whole.text
     same = {"started", "checkpoint"}
@@ -174,7 +175,7 @@ def test_a_folder_of_transformers_writes_on_the_rtl(family: str, tmp_path: Path)
     model = pretrained.load(str(decoder(family, tmp_path)), context=24)
     text = Generation(model, "what light", 4, load_chip("tiny"), tmp_path / "text.npz", chunk=4, speculate=1)
     shown: list[str] = []
-    results = generate(text, on_begin=shown.append, on_token=shown.append)
+    results = generate(text, on_begin=lambda text, new: shown.append(text), on_token=shown.append)
     assert results.ok, results.reasons
     assert results.bytes_checked > 10_000
     assert results.prefill.tokens == text.read < len(text.prompt)
@@ -205,7 +206,8 @@ def test_what_decides_the_tokens_of_a_folder_is_in_its_checkpoint(tmp_path: Path
         replace(model, rotary=500.0), replace(model, epsilon=0.1), replace(model, activation="gelu"),
         replace(model, calibration="the sun"), replace(model, longest=20), replace(model, heads=2),
     ]  # fmt: skip
-    weights = [replace(base, model=one).setting()["weights"] for one in (model, *others)]
+    words = replace(model, tokenizer=Characters("what light"))
+    weights = [replace(base, model=one).setting()["weights"] for one in (model, words, *others)]
     assert len(set(weights)) == len(weights)
     steps = [KeptSteps(integers(one), base.chip, {}, None)._model for one in (model, *others)]
     assert len(set(steps)) == len(steps)
@@ -296,7 +298,7 @@ def test_the_command_with_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for more, text in (
         (["--context", "49"], "the model looks at 48 tokens; take a --context of 2 to 48, not 49"),
         (["--calibrate", "gpt2/model.safetensors"], "is no text in UTF-8"),
-        (["--calibrate", "nothing.txt"], "is no text in UTF-8"),
+        (["--calibrate", "nothing.txt"], "nothing.txt: cannot be read (No such file or directory)"),
         (["--tokens", "60", "--context", "20"], "take fewer --tokens, or a larger --context, up to 48"),
     ):
         refused = invoke(*command, *more)

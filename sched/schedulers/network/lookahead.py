@@ -17,12 +17,13 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
+from threading import Condition, Thread
 from typing import NoReturn
 
 from ...store.cache import setting
 from ...support.apart import DiedError, Process
 from ...support.limits import Limits
-from ...support.processes import SEARCH_PROCESSES, processors
+from ...support.processes import SEARCH_PROCESSES, is_alone, processors
 from .sharing import SharingOptions
 from .sharing_search import FOREVER, Judged, Played, SharingSearch
 
@@ -30,6 +31,8 @@ from .sharing_search import FOREVER, Judged, Played, SharingSearch
 MOST = 4
 #: Operations of a schedule, and schedules that may still be compared, from which helpers pay.
 LEAST, FEW = 1_000, 6
+#: Seconds without a word from any helper after which a schedule is judged here.
+_PATIENCE = 60.0
 #: How many schedules are foreseen for each process.
 _EACH = 2
 #: What a helper says of a schedule before it judges that.
@@ -57,11 +60,13 @@ class _Task:
 def lookahead(search: SharingSearch, descent: Descent) -> Generator[None]:
     """Judges meanwhile what `descent` will make the search ask for, if there are processors for it. Raises
     SettingError."""
-    count = setting(SEARCH_PROCESSES, 0) or min(MOST, processors())
-    if count == 1:
+    count = 1 if is_alone() else setting(SEARCH_PROCESSES, 0) or min(MOST, processors())
+    ahead = None
+    with suppress(OSError):  # no more files may be open
+        ahead = _Lookahead(search, descent, min(count, search.left)) if count > 1 else None
+    if ahead is None:
         yield
         return
-    ahead = _Lookahead(search, descent, count)
     search.judge = ahead.judged
     try:
         yield
@@ -98,7 +103,8 @@ class _Lookahead:
             self._end()
             search.judge = search.judged
         played, result = self._early.pop(sharing, (None, None))
-        return search.judged(sharing) if played is None or not search.enough(played) else (played, result)
+        now = None if played is None else search.now(played)
+        return search.judged(sharing) if now is None else (now, result)
 
     def _pays(self, standing: Played) -> bool:
         """Whether there is enough to do; `left` does not count what is asked for now."""
@@ -128,12 +134,22 @@ class _Lookahead:
         self._tasks += tasks
         self._pending.update(task.sharing for task in tasks)
         if not self._helpers:
-            helpers = [Process(self._help, Limits(None, None, network=True)) for _ in range(1, self._count)]
-            self._helpers = {helper.connection: helper for helper in helpers}
+            self._begin()
         if tasks:
             for helper in self._helpers.values():
                 helper.send(tasks)
             os.write(self._end_of_numbers, b"".join(task.number.to_bytes(_NUMBER, "little") for task in tasks))
+
+    def _begin(self) -> None:
+        """Begins as many helpers as can be. Raises DiedError if none can."""
+        for _ in range(1, self._count):
+            try:
+                helper = Process(self._help, Limits(None, None, network=True))
+            except OSError:  # no more processes, or files, than there are
+                break
+            self._helpers[helper.connection] = helper
+        if not self._helpers:
+            raise DiedError("ProcessLimit", "could not be begun", ())
 
     def _wait_for(self, sharing: SharingOptions) -> None:
         """Judges what nobody else has begun, until somebody has judged that one or cannot. Raises DiedError."""
@@ -143,12 +159,13 @@ class _Lookahead:
                 return
             number = self._number()
             if number is None:
-                self._listen(None)
+                if not self._listen(_PATIENCE):  # whoever judges it may be stuck
+                    return
             elif (task := self._tasks[number]).turn == self._turn:
                 self._early[task.sharing] = _judged(self._search, task)
 
-    def _listen(self, seconds: float | None) -> None:
-        """Takes what helpers have to say, waiting for so long (None: until there is something). Raises DiedError."""
+    def _listen(self, seconds: float) -> bool:
+        """Takes what helpers have to say, waiting for so long; whether one had something. Raises DiedError."""
         ready = wait(list(self._helpers), seconds)
         for connection, helper in self._helpers.items():
             if connection not in ready:
@@ -164,6 +181,7 @@ class _Lookahead:
                 self._pending.discard(sharing)
             else:
                 self._early[sharing] = judged
+        return bool(ready)
 
     def _number(self) -> int | None:
         """A number that nobody else has taken, if there is one now."""
@@ -175,16 +193,16 @@ class _Lookahead:
         """A helper: says of each number that it takes that it has begun, and then how that schedule did; None if it
         cannot be judged here."""
         self._search.progress = None
-        self._tasks = []
+        self._tasks, more = [], Condition()
+        # tasks are taken in at any time, or who sends them and who sends a schedule could wait for each other
+        Thread(target=self._take_in, args=(connection, more), daemon=True).start()
         while True:
-            wait([connection, self._numbers])
-            while connection.poll():
-                self._tasks += connection.recv()
+            wait([self._numbers])
             number = self._number()
             if number is None:
                 continue
-            while number >= len(self._tasks):  # it was sent before the number
-                self._tasks += connection.recv()
+            with more:
+                more.wait_for(lambda number=number: number < len(self._tasks))
             task = self._tasks[number]
             if task.turn == self._tasks[-1].turn:
                 connection.send((number, _BEGUN))
@@ -193,6 +211,15 @@ class _Lookahead:
                 except Exception:  # the search meets it, too, and says so
                     judged = None
                 connection.send((number, judged))
+
+    def _take_in(self, connection: Connection, more: Condition) -> None:
+        """Of a helper: the tasks that it is sent, before their numbers."""
+        with suppress(EOFError, OSError):
+            while True:
+                tasks = connection.recv()
+                with more:
+                    self._tasks += tasks
+                    more.notify()
 
 
 def _judged(search: SharingSearch, task: _Task) -> Judged:
@@ -234,8 +261,8 @@ class _Rehearsal(SharingSearch):
         outcome = self._search.outcomes.get(sharing)
         if isinstance(outcome, Exception):
             raise outcome
-        if outcome is None and sharing in self._early and self.enough(self._early[sharing][0]):
-            outcome = self._early[sharing][0]
+        if outcome is None and sharing in self._early:
+            outcome = self.now(self._early[sharing][0])
         if outcome is None:
             outcome = self._search.recall(sharing)
         if outcome is None:

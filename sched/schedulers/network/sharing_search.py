@@ -194,7 +194,7 @@ class SharingSearch:
 
     def _recall(self, key: object) -> Played | None:
         played = self.memory.get(key, _PLAYED) if self.memory else None
-        return played if played is not None and self.enough(played) else None
+        return self.now(played) if played is not None else None
 
     def _key(self, sharing: SharingOptions) -> tuple[object, ...]:
         return "refined", self._form, *_decisive(sharing)
@@ -242,11 +242,14 @@ class SharingSearch:
     def _better(self, cycles: int) -> bool:
         return self.standing is None or cycles < (self.standing.cycles or 0)
 
-    def enough(self, played: Played) -> bool:
-        """Whether what is known of a schedule will do, now that it is compared with the best."""
-        if played.cycles is None:
-            return self._hopeless(played.estimate)
-        return played.worst is not None or not self._better(played.cycles)
+    def now(self, played: Played) -> Played | None:
+        """How a schedule does beside the present best, by what was once said of it beside another one; None if that
+        does not tell."""
+        if self._hopeless(played.estimate):
+            return Played(played.estimate, played.operations, roomless=played.roomless)
+        if played.cycles is None or (played.worst is None and self._better(played.cycles)):
+            return None
+        return played
 
     def _hopeless(self, estimate: int) -> bool:
         return self.standing is not None and estimate > self.hopeless * self.standing.estimate

@@ -14,13 +14,14 @@ from .model import LanguageError, Reals
 CONFIG, TOKENIZER, INDEX, WEIGHTS = (
     "config.json", "tokenizer.json", "model.safetensors.index.json", "model.safetensors",
 )  # fmt: skip
-#: Largest file that is read.
-_MOST_BYTES = 1 << 30
+#: Bytes of tensors that are read, of all files together, and of a table.
+_MOST_BYTES, _MOST_TABLE = 1 << 30, 1 << 26
 
 
 def read_table(path: Path) -> dict[str, Any]:
     """A table of JSON. Raises LanguageError."""
     try:
+        check_size(path)
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise LanguageError(
@@ -31,6 +32,12 @@ def read_table(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise LanguageError(f"{path}: is no table; save the model again")
     return cast("dict[str, Any]", content)
+
+
+def check_size(path: Path) -> None:
+    """Raises LanguageError for a table that is too large, OSError."""
+    if path.stat().st_size > _MOST_TABLE:
+        raise LanguageError(f"{path}: has more than {_MOST_TABLE >> 20} MiB; save the model again")
 
 
 class Weights:
@@ -50,6 +57,8 @@ class Weights:
                 + (f", only {pickle.name}, a pickle, which may run code" if pickle else "")
                 + "; save the weights as safetensors: model.save_pretrained(..., safe_serialization=True)"
             )
+        if sum((folder / name).stat().st_size for name in names if (folder / name).is_file()) > _MOST_BYTES:
+            raise LanguageError(f"{folder}: has weights of more than {_MOST_BYTES >> 20} MiB; take a smaller model")
         self._tensors: dict[str, dict[str, Any]] = {}
         for name in names:
             self._tensors |= _tensors(folder / name)
@@ -71,9 +80,11 @@ class Weights:
                 f"{self.folder}: {name!r} is {list(have)}, must be {list(shape)} by its {CONFIG}; save both again"
             )
         array: NDArray[Any] = np.frombuffer(tensor["data"], self._dtype(name, tensor["dtype"])).reshape(have)
+        with np.errstate(over="ignore"):
+            array = array.astype(np.float32)
         if not np.isfinite(array).all():
             raise LanguageError(f"{self.folder}: {name!r} holds other things than finite numbers; save the model again")
-        return array.astype(np.float32)
+        return array
 
     def _dtype(self, tensor: str, name: str) -> np.dtype[Any]:
         import ml_dtypes
@@ -105,8 +116,6 @@ def _tensors(path: Path) -> dict[str, dict[str, Any]]:
     import safetensors
 
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise LanguageError(f"{path}: has more than {_MOST_BYTES >> 20} MiB; take a smaller model")
         pairs = safetensors.deserialize(path.read_bytes())
     except (OSError, safetensors.SafetensorError) as error:
         raise LanguageError(f"{path}: is no file of safetensors ({error}); save the model again") from error

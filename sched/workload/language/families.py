@@ -50,25 +50,27 @@ class Family(Protocol):
         ...
 
 
-def _one(name: str) -> str:
+def _computed(name: str) -> str:
     if name not in ACTIVATIONS:
         raise ValueError(f"the chip computes {', '.join(ACTIVATIONS)}")
     return name
 
 
-Activation = Annotated[str, AfterValidator(_one)]
+Activation = Annotated[str, AfterValidator(_computed)]
 Size = Annotated[int, Field(ge=1, lt=1 << 31, strict=True)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class _Config(BaseModel):
-    """A `config.json`: what is no field here does not matter."""
+    """A `config.json`. What is no field here, and no tensor, is not looked at."""
 
 
 class _Rotary(BaseModel):
-    """How positions turn, where they are not scaled."""
+    """How positions turn, where they are not scaled; `type` is what older files call it."""
 
-    rope_type: Literal["default"] = "default"
+    rope_type: Literal["default"] | None = None
+    type: Literal["default"] | None = None
+    factor: Annotated[float, Field(ge=1, le=1)] | None = None
     rope_theta: Positive | None = None
     partial_rotary_factor: Annotated[float, Field(gt=0, le=1)] | None = None
 
@@ -89,6 +91,8 @@ class Llama(_Config):
     rope_parameters: _Rotary | None = None
     rope_scaling: _Rotary | None = None
     mlp_bias: Literal[False] | None = None
+    attention_bias: bool = False
+    tie_word_embeddings: bool | None = None
     use_sliding_window: Literal[False] | None = None
     sliding_window: Size | None = None
 
@@ -125,7 +129,8 @@ class Llama(_Config):
             for name in ("gate", "up"):
                 arrays[f"{layer}/{name}.weight"] = weights(f"{at}.mlp.{name}_proj.weight", hidden, width) * gains
             arrays[f"{layer}/down.weight"] = weights(f"{at}.mlp.down_proj.weight", width, hidden)
-        output = "lm_head.weight" if "lm_head.weight" in weights else "model.embed_tokens.weight"
+        own = "lm_head.weight" in weights or self.tie_word_embeddings is False
+        output = "lm_head.weight" if own else "model.embed_tokens.weight"
         arrays["output"] = weights(output, len(arrays["embedding"]), width) * weights("model.norm.weight", width)
         rotary = self.rope_parameters or self.rope_scaling
         base = rotary.rope_theta if rotary and rotary.rope_theta else self.rope_theta
@@ -137,7 +142,7 @@ class Llama(_Config):
             product, width = f"{at}.{name}_proj", self.hidden_size
             rows = width if name == "q" else width // self.num_attention_heads * self.groups
             arrays[f"{layer}/{name}.weight"] = self._of_heads(weights(f"{product}.weight", rows, width) * gains)
-            if f"{product}.bias" in weights:
+            if self.attention_bias or f"{product}.bias" in weights:
                 arrays[f"{layer}/{name}.bias"] = self._of_heads(weights(f"{product}.bias", rows))
         arrays[f"{layer}/o.weight"] = weights(f"{at}.o_proj.weight", self.hidden_size, self.hidden_size)
         if f"{at}.o_proj.bias" in weights:
@@ -158,20 +163,21 @@ class _Learned(_Config):
     layer_norm_epsilon: Positive = 1e-5
 
     def _model(
-        self, weights: Weights, context: int, width: int, heads: int, layers: list[_Layer], gain: float = 0.0
-    ) -> Decoder:
+        self, weights: Weights, context: int, positions: int, width: int, heads: int, layers: list[_Layer],
+        gain: float = 0.0,
+    ) -> Decoder:  # fmt: skip
         if width % heads:
             raise LanguageError(f"{weights.folder}: {heads} heads do not divide a width of {width}; save it again")
         names = _Names(weights)
         arrays: Arrays = {
             "embedding": _centred(names("wte.weight", 0, width)),
-            "position": _centred(names("wpe.weight", 0, width)[:context]),
+            "position": _centred(names("wpe.weight", positions, width)[:context]),
         }
-        for layer, one in enumerate(layers):
-            for name, (w, bias) in one.attention.items():
+        for layer, products in enumerate(layers):
+            for name, (w, bias) in products.attention.items():
                 arrays |= _behind(names, f"h.{layer}.ln_1", f"{layer}/{name}", w, bias)
-            arrays |= _behind(names, f"h.{layer}.ln_2", f"{layer}/up", *one.up)
-            for name, (w, bias) in (("o", one.o), ("down", one.down)):
+            arrays |= _behind(names, f"h.{layer}.ln_2", f"{layer}/up", *products.up)
+            for name, (w, bias) in (("o", products.o), ("down", products.down)):
                 arrays |= {f"{layer}/{name}.weight": _centred(w, 0), f"{layer}/{name}.bias": _centred(bias)}
         own = "lm_head.weight" in weights
         output = weights("lm_head.weight", 0, width) if own else names("wte.weight", 0, width)
@@ -221,7 +227,7 @@ class Gpt2(_Learned):
                     (names(f"{at}.mlp.c_proj.weight", len(up), width).T, names(f"{at}.mlp.c_proj.bias", width)),
                 )
             )
-        return self._model(weights, context, width, self.n_head, layers)
+        return self._model(weights, context, self.n_positions, width, self.n_head, layers)
 
 
 class GptNeo(_Learned):
@@ -233,7 +239,7 @@ class GptNeo(_Learned):
     num_layers: Size
     max_position_embeddings: Size
     window_size: Size = 256
-    attention_layers: tuple[Literal["global", "local"], ...] = ()
+    attention_layers: tuple[Literal["global", "local"], ...]
 
     @property
     def longest(self) -> int:
@@ -255,7 +261,7 @@ class GptNeo(_Learned):
                     (names(f"{at}.mlp.c_proj.weight", width, len(up)), names(f"{at}.mlp.c_proj.bias", width)),
                 )
             )
-        return self._model(weights, context, width, self.num_heads, layers, gain=1.0)
+        return self._model(weights, context, self.max_position_embeddings, width, self.num_heads, layers, gain=1.0)
 
 
 class GptNeoX(_Config):

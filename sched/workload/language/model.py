@@ -97,7 +97,8 @@ class LanguageModel:
         usual = {field.name: field.default for field in fields(self)}
         names = ("activation", "rotary", "turned", "parallel", "longest", "gain", "epsilon")
         own = {name: getattr(self, name) for name in names if getattr(self, name) != usual[name]}
-        return str(own | {"heads": self.heads, "calibration": self.calibration}) if own else ""
+        more = {"heads": self.heads, "calibration": self.calibration, "tokenizer": self.tokenizer.digest}
+        return str(own | more) if own else ""
 
     @property
     def rotated(self) -> int:

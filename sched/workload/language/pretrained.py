@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from .checkpoint import CONFIG, INDEX, TOKENIZER, WEIGHTS, Weights, read_table
+from .checkpoint import CONFIG, INDEX, TOKENIZER, WEIGHTS, Weights, check_size, read_table
 from .families import FAMILIES, Family
 from .model import MOST_NUMBERS, SHIPPED, LanguageError, LanguageModel
 from .model import load as load_archive
@@ -44,7 +44,9 @@ def load(name: str, text: Path | None = None, context: int = 0) -> LanguageModel
         return of_folder(Path(name), shipped.calibration, shipped.held_out, context)
     try:
         words = text.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise LanguageError(f"{text}: cannot be read ({error.strerror}); name another --calibrate") from error
+    except ValueError as error:
         raise LanguageError(f"{text}: is no text in UTF-8 ({error}); name another --calibrate") from error
     half = min(len(words) // 2, _CALIBRATION)
     return of_folder(Path(name), words[:half], words[half : half + _HELD_OUT], context)
@@ -55,7 +57,7 @@ def of_folder(path: Path, calibration: str, held_out: str, context: int = 0) -> 
     LanguageError."""
     folder = path if path.is_dir() else path.parent
     family = _family(folder)
-    if context > family.longest or context == 1:
+    if context > family.longest or context == 1 or family.longest < 2:
         raise LanguageError(
             f"{folder / CONFIG}: the model looks at {family.longest} tokens; take a --context of 2 to "
             f"{family.longest}, not {context}"
@@ -105,9 +107,9 @@ def _family(folder: Path) -> Family:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))
-        given = f" is {first['input']!r}" if place and first["type"] != "missing" else ""
+        value = f" is {first['input']!r}" if place and first["type"] != "missing" else ""
         raise LanguageError(
-            f"{where}: {place}{given}: {first['msg'].removeprefix('Value error, ')}; take another model, or run an "
+            f"{where}: {place}{value}: {first['msg'].removeprefix('Value error, ')}; take another model, or run an "
             "ONNX file of it (`meshloom run`)"
         ) from error
 
@@ -120,6 +122,7 @@ def _tokenizer(folder: Path) -> Pieces:
             f'AutoTokenizer.from_pretrained(...).save_pretrained("{folder.name}")'
         )
     try:
+        check_size(folder / TOKENIZER)
         return Pieces(folder / TOKENIZER)
     except (OSError, ValueError) as error:
         raise LanguageError(str(error)) from error

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
 
 
 class Tokenizer(Protocol):
-    """What a model's tokens stand for. `size`: how many there are."""
+    """What a model's tokens stand for. `size`: how many there are; `digest`: of all that decides which a text has."""
 
     size: int
+    digest: str
 
     def tokens(self, text: str) -> list[int]:
         """The tokens of a text. Raises ValueError, with the reason, for one that has none."""
@@ -26,6 +28,7 @@ class Characters:
 
     def __init__(self, vocabulary: str) -> None:
         self.vocabulary, self.size = vocabulary, len(vocabulary)
+        self.digest = sha256(vocabulary.encode()).hexdigest()
         self._number = {character: index for index, character in enumerate(vocabulary)}
 
     def tokens(self, text: str) -> list[int]:
@@ -55,7 +58,7 @@ class Pieces:
             raise ValueError(f"{path}: is no tokenizer ({error}); save it again") from error
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
-        self.size = self._tokenizer.get_vocab_size()
+        self.size, self.digest = self._tokenizer.get_vocab_size(), sha256(content).hexdigest()
 
     def tokens(self, text: str) -> list[int]:
         try:

@@ -18,8 +18,12 @@ from .replacement import Replacement
 
 #: Domains that have had these operators.
 _DOMAINS = ("qonnx.custom_op.general", "finn.custom_op.general", "onnx.brevitas")
+#: From this opset on the ends of a Clip are operands.
+_CLIP_OPERANDS = 11
 #: From this opset on scales may lie along an axis.
 _ALONG_AXES = 13
+#: Bits of a whole number, at most.
+_MOST_BITS = 64
 _NEAREST = ("ROUND", "HALF_EVEN")
 #: What becomes of numbers between two whole ones; of activations only the nearest is computed.
 _ROUNDING: Mapping[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
@@ -53,7 +57,7 @@ def _single(s: Replacement, index: int, what: str) -> float:
 
 
 def _quant(s: Replacement) -> None:
-    _integers(s, _number(s, 1, "scale"), _number(s, 2, "zero point"), _single(s, 3, "number of bits"))
+    _integers(s, _number(s, 1, "scale"), _number(s, 2, "zero point"), _single(s, 3, "number of bits"), b"ROUND")
 
 
 def _trunc(s: Replacement) -> None:
@@ -63,16 +67,18 @@ def _trunc(s: Replacement) -> None:
         raise Refused("its zero point is not 0")
     if len(s.node.input) < 6:
         raise Refused("its result has no scale of its own; export it with QONNX 1.0 or newer")
-    _integers(s, _number(s, 4, "scale of its result"), zero, _single(s, 5, "number of bits of its result"))
+    bits = _single(s, 5, "number of bits of its result")
+    _integers(s, _number(s, 4, "scale of its result"), zero, bits, b"FLOOR")
 
 
-def _integers(s: Replacement, scale: NDArray[np.float64], zero: NDArray[np.float64], bits: float) -> None:
+def _integers(s: Replacement, scale: NDArray[np.float64], zero: NDArray[np.float64], bits: float, usual: bytes) -> None:
+    """`usual`: how numbers are rounded if nothing says it."""
     signed, narrow = bool(s.attributes.get("signed", 1)), bool(s.attributes.get("narrow", 0))
-    mode = s.attributes.get("rounding_mode", b"ROUND").decode().upper()
+    mode = s.attributes.get("rounding_mode", usual).decode().upper()
     if mode not in _ROUNDING:
         raise Refused(f"rounding_mode {mode} must be one of {', '.join(_ROUNDING)}")
-    if not np.all(scale > 0) or bits < 1:
-        raise Refused(f"its scale must be above 0, its number of bits 1 or more; it has {bits:g} bits")
+    if not np.all(scale > 0) or not 1 <= bits <= _MOST_BITS or bits % 1:
+        raise Refused(f"its scale must be above 0, its number of bits 1 to {_MOST_BITS}; it has {bits:g} bits")
     least = -(2.0 ** (bits - 1)) + narrow if signed else 0.0
     most = 2.0 ** (bits - 1) - 1 if signed else 2.0**bits - 1 - narrow
     array = s.number(s.operand(0))
@@ -89,6 +95,10 @@ def _integers(s: Replacement, scale: NDArray[np.float64], zero: NDArray[np.float
         raise Refused("an activation has a scale or a zero point for each channel; give it one for all")
     if mode not in _NEAREST:
         raise Refused(f"rounding_mode {mode} of an activation; must be {' or '.join(_NEAREST)}")
+    if s.opset < _CLIP_OPERANDS:
+        raise Refused(
+            f"an activation's range is a Clip, which has its ends from opset {_CLIP_OPERANDS} on; export it so"
+        )
     step, middle = float(scale.flat[0]), float(zero.flat[0])
     ends = [s.constant((end - middle) * step, np.float32) for end in (least, most)]
     kind = np.int8 if signed else np.uint8

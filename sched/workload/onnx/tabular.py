@@ -90,7 +90,7 @@ def _array_feature_extractor(s: Replacement) -> None:
 
 def _imputer(s: Replacement) -> None:
     """No input of the chip is without a number."""
-    replaced = s.attributes.get("replaced_value_float", np.nan)
+    replaced = s.attributes.get("replaced_value_float", 0.0)
     if "imputed_value_int64s" in s.attributes or not np.isnan(replaced):
         raise Refused(f"it puts others in the place of numbers, of {replaced:g}; must be of those that lack (NaN)")
     s.op("Identity", s.operand(0), to=s.result(0))

@@ -196,11 +196,12 @@ class _Generator:
 def generate(
     generation: Generation,
     on_progress: OnProgress = lambda what: None,
-    on_begin: Callable[[str], None] = lambda text: None,
+    on_begin: Callable[[str, int], None] = lambda text, tokens: None,
     on_token: Callable[[str], None] = lambda text: None,
 ) -> LanguageResults:
-    """Generates. `on_begin` is told the text that is there, `on_token` what each further token adds. After each step
-    the checkpoint is written; an interrupted generation goes on with the next step, to the same tokens.
+    """Generates. `on_begin` is told the text that is there, and how many of its tokens are new, `on_token` what each
+    further token adds. After each step the checkpoint is written; an interrupted generation goes on with the next step,
+    to the same tokens.
 
     Raises LanguageError, TextStateError, DoesNotFit, OSError before anything runs; ChipFault, and what the device
     raises.
@@ -223,7 +224,8 @@ def generate(
                 device = stack.enter_context(on_device(kind.open(generation.chip, False, on_progress)))
                 generator.execute = device.execute
         there = len(state.tokens[:end])
-        on_begin(text := model.text(state.tokens[:there]))
+        text = model.text(state.tokens[:there]).rstrip(_PART)
+        on_begin(text, max(0, there - generation.read))
         while len(state.tokens) < end and not state.checked.mismatches:
             tokens = generator.advance()
             save(state, generation.keep, setting)

@@ -147,6 +147,17 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
         {"num_attention_heads": 3},
         "3 heads with a width of 16, of which 2 numbers each turn: heads must divide",
     ),
+    (
+        "llama",
+        {"rope_parameters": None, "rope_scaling": {"type": "linear", "factor": 8.0}},
+        "rope_scaling.type is 'linear'",
+    ),
+    ("llama", {"rope_scaling": {"rope_type": "default", "factor": 8.0}}, "rope_scaling.factor is 8.0: Input should be"),
+    ("llama", {"tie_word_embeddings": False}, "its weights have no 'lm_head.weight'; save the whole model again"),
+    ("llama", {"attention_bias": True}, "its weights have no 'model.layers.0.self_attn.q_proj.bias'"),
+    ("llama", {"max_position_embeddings": 1}, "the model looks at 1 tokens; take a --context of 2 to 1"),
+    ("gpt2", {"n_positions": 4000}, r"'transformer.wpe.weight' is \[48, 16\], must be \[4000, 16\]"),
+    ("gpt_neo", {"attention_layers": ...}, "attention_layers: Field required"),
     ("llama", {"rope_parameters": {"partial_rotary_factor": 0.5}}, "a part of each head turns by its position"),
 ]
 
@@ -185,7 +196,10 @@ def test_files_that_are_missing_or_damaged(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(pretrained, "MOST_NUMBERS", 100)
     refused("weights, more than 100; take a smaller model, or fewer layers of it")
     monkeypatch.setattr(checkpoint, "_MOST_BYTES", 1 << 10)
-    refused("has more than 0 MiB; take a smaller model")
+    refused("has weights of more than 0 MiB; take a smaller model")
+    monkeypatch.setattr(checkpoint, "_MOST_BYTES", 1 << 30)
+    monkeypatch.setattr(checkpoint, "_MOST_TABLE", 1 << 10)
+    refused("tokenizer.json: has more than 0 MiB; save the model again")
     monkeypatch.undo()
     tokenizer.write_text("{}")
     refused("is no tokenizer .*; save it again")

@@ -21,6 +21,7 @@ from ..errors import OnnxError
 from ..floats import FloatNet
 from ..pins import Pin, Rounded, Rounding, pin_of, scales_of
 from ..runtime import run, session
+from ..subgraphs import reads
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto
@@ -80,7 +81,7 @@ def with_clips_in_front(model: ModelProto) -> ModelProto:
     constants = constants_of(model)
     readers: dict[str, list[NodeProto]] = {}
     for node in model.graph.node:
-        for name in node.input:
+        for name in reads(node):
             readers.setdefault(name, []).append(node)
     outputs = {value.name for value in model.graph.output}
     replacements: dict[str, list[NodeProto]] = {}  # by the result of a QuantizeLinear

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ import pytest
 
 from meshloom.hw.spec.config import load
 from meshloom.sched.schedulers.network import lookahead
+from meshloom.sched.schedulers.network.fusing import FusionDepth
 from meshloom.sched.schedulers.network.refine import refined
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, search_cache
 from meshloom.sched.schedulers.network.sharing import SharingOptions
-from meshloom.sched.schedulers.network.sharing_search import Judged, SharingSearch
+from meshloom.sched.schedulers.network.sharing_search import ComparisonBudget, Judged, Played, SharingSearch
 from meshloom.sched.support import processes
 from meshloom.sched.support.apart import Process, call
 from meshloom.sched.support.limits import Limits
@@ -112,16 +114,44 @@ def _wrong(search: SharingSearch, sharing: SharingOptions) -> Judged:
     raise MemoryError
 
 
-@pytest.mark.parametrize("fate", slow_but((_killed, _wrong), _killed))
+def _stuck(search: SharingSearch, sharing: SharingOptions) -> Judged:
+    while True:
+        time.sleep(1)
+
+
+@pytest.mark.parametrize("fate", slow_but((_killed, _wrong, _stuck), _killed))
 def test_what_becomes_of_helpers_does_not_matter(
     fate: Callable[..., Judged], by_itself: ByItself, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watched = Watched(monkeypatch, 3)
+    monkeypatch.setattr(lookahead, "_PATIENCE", 0.05)
     own, judged = os.getpid(), SharingSearch.judged
     monkeypatch.setattr(SharingSearch, "judged", lambda *what: judged(*what) if os.getpid() == own else fate(*what))
     assert watched.search().schedule == by_itself[0].schedule
     assert watched.helpers
     assert watched.ended()
+
+
+def test_a_machine_without_room_for_helpers(by_itself: ByItself, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*how: Any) -> Process:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    watched = Watched(monkeypatch, 3)
+    monkeypatch.setattr(lookahead, "Process", refused)
+    assert watched.search().schedule == by_itself[0].schedule
+
+
+def test_what_was_judged_beside_an_older_best_is_judged_by_the_present_one() -> None:
+    """As one process would: who is hopeless now is not played, however few cycles it takes."""
+    search = SharingSearch(bottleneck(), CHIP, None, None, ComparisonBudget(9), {})
+    early = Played(1050, 7, cycles=10, worst=("stem",), roomless=(("pw0", FusionDepth.PAIR),))
+    assert search.now(early) is early
+    search.standing = Played(1000, 7, cycles=500, worst=())
+    assert search.now(early) == Played(1050, 7, roomless=(("pw0", FusionDepth.PAIR),))
+    assert search.now(Played(1020, 7)) is None, "nobody has played it"
+    assert search.now(Played(1020, 7, cycles=400)) is None, "better, and nobody has looked what to change"
+    slower = Played(1020, 7, cycles=600)
+    assert search.now(slower) is slower
 
 
 def test_an_interrupted_search_leaves_no_helper(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,4 +187,6 @@ def test_processes_that_work_side_by_side_share_the_processors(monkeypatch: pyte
     assert processes.processors() == 2
     processes.share(9)
     assert processes.processors() == 1
-    assert call(lambda report: processes.processors(), Limits(), lambda error: error) == 1, "foreign code has one"
+    alone = call(lambda report: (processes.processors(), processes.is_alone()), Limits(), lambda error: error)
+    assert alone == (1, True), "foreign code has one"
+    assert not processes.is_alone()

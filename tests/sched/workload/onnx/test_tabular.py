@@ -105,12 +105,17 @@ def test_some_columns_and_those_that_lack() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"imputed_value_floats": [2.0] * COLUMNS, "replaced_value_float": 1.0}, {"imputed_value_int64s": [2]}]
+    "options",
+    [
+        {"imputed_value_floats": [2.0] * COLUMNS, "replaced_value_float": 1.0},
+        {"imputed_value_floats": [2.0] * COLUMNS},  # of 0, if nothing is said
+        {"imputed_value_int64s": [2]},
+    ],
 )
 def test_numbers_that_stand_for_others_are_refused(options: dict[str, Any]) -> None:
     imputer = node("Imputer", ["y"], **options)
     with pytest.raises(
-        UnsupportedError, match=r"puts others in the place of numbers, of (1|nan); must be of those that lack"
+        UnsupportedError, match=r"puts others in the place of numbers, of (1|0); must be of those that lack"
     ):
         without_contributed(model([imputer], ("y", TensorProto.FLOAT)), "m")
 
