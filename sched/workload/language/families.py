@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, BaseModel, Field, model_validator
+from pydantic import AfterValidator, AliasChoices, BaseModel, Field, model_validator
 
 from .activation import ACTIVATIONS
 from .checkpoint import Weights
@@ -66,11 +66,9 @@ class _Config(BaseModel):
 
 
 class _Rotary(BaseModel):
-    """How positions turn, where they are not scaled; `type` is what older files call it."""
+    """How positions turn, where they are not scaled. `type`: as files of before have it."""
 
-    rope_type: Literal["default"] | None = None
-    type: Literal["default"] | None = None
-    factor: Annotated[float, Field(ge=1, le=1)] | None = None
+    rope_type: Literal["default"] = Field("default", validation_alias=AliasChoices("rope_type", "type"))
     rope_theta: Positive | None = None
     partial_rotary_factor: Annotated[float, Field(gt=0, le=1)] | None = None
 

@@ -132,6 +132,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("llama", {"hidden_size": 15}, "4 heads, 2 for keys, and a width of 15: heads must divide the width"),
     ("llama", {"head_dim": 8}, "head_dim = 8 with 4 heads: must be 4, their width"),
     ("llama", {"rope_parameters": {"rope_type": "llama3"}}, "rope_parameters.rope_type is 'llama3': Input should be"),
+    ("llama", {"rope_scaling": {"type": "linear", "factor": 4.0}}, "'linear': Input should be 'default'"),
     ("llama", {"hidden_act": "xielu"}, "hidden_act is 'xielu': the chip computes relu, silu"),
     (
         "llama",
