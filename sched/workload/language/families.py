@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, AliasChoices, BaseModel, Field, model_validator
 
 from .activation import ACTIVATIONS
-from .checkpoint import Weights
+from .checkpoint import CONFIG, Weights
 from .model import LanguageError, Reals
 
 Arrays = dict[str, NDArray[Any]]
@@ -63,6 +63,20 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 class _Config(BaseModel):
     """A `config.json`. What is no field here, and no tensor, is not looked at."""
+
+    tie_word_embeddings: bool = False
+
+    def head(self, weights: Weights, names: _Names, embedding: str, *shape: int) -> Reals:
+        """The weights of the scores: the file's own, or those of the embedding. Raises LanguageError."""
+        for name in ("lm_head.weight", "embed_out.weight"):
+            if name in weights:
+                return weights(name, *shape)
+        if not self.tie_word_embeddings:
+            raise LanguageError(
+                f"{weights.folder}: its weights have no 'lm_head.weight', by which tokens get their scores, and its "
+                f"{CONFIG} does not say that they are the embedding's; save the whole model (AutoModelForCausalLM)"
+            )
+        return names(embedding, *shape)
 
 
 class _Rotary(BaseModel):
@@ -118,33 +132,32 @@ class Llama(_Config):
         return min(self.max_position_embeddings, self.sliding_window or self.max_position_embeddings)
 
     def decoder(self, weights: Weights, context: int) -> Decoder:
-        width, hidden = self.hidden_size, self.intermediate_size
-        arrays: Arrays = {"embedding": weights("model.embed_tokens.weight", 0, width)}
+        names, width, hidden = _Names(weights, "model."), self.hidden_size, self.intermediate_size
+        arrays: Arrays = {"embedding": names("embed_tokens.weight", 0, width)}
         for layer in range(self.num_hidden_layers):
-            at = f"model.layers.{layer}"
-            arrays |= self._attention(weights, layer, f"{at}.self_attn", weights(f"{at}.input_layernorm.weight", width))
-            gains = weights(f"{at}.post_attention_layernorm.weight", width)
+            at = f"layers.{layer}"
+            arrays |= self._attention(names, layer, f"{at}.self_attn", names(f"{at}.input_layernorm.weight", width))
+            gains = names(f"{at}.post_attention_layernorm.weight", width)
             for name in ("gate", "up"):
-                arrays[f"{layer}/{name}.weight"] = weights(f"{at}.mlp.{name}_proj.weight", hidden, width) * gains
-            arrays[f"{layer}/down.weight"] = weights(f"{at}.mlp.down_proj.weight", width, hidden)
-        own = "lm_head.weight" in weights or self.tie_word_embeddings is False
-        output = "lm_head.weight" if own else "model.embed_tokens.weight"
-        arrays["output"] = weights(output, len(arrays["embedding"]), width) * weights("model.norm.weight", width)
+                arrays[f"{layer}/{name}.weight"] = names(f"{at}.mlp.{name}_proj.weight", hidden, width) * gains
+            arrays[f"{layer}/down.weight"] = names(f"{at}.mlp.down_proj.weight", width, hidden)
+        output = self.head(weights, names, "embed_tokens.weight", len(arrays["embedding"]), width)
+        arrays["output"] = output * names("norm.weight", width)
         rotary = self.rope_parameters or self.rope_scaling
         base = rotary.rope_theta if rotary and rotary.rope_theta else self.rope_theta
         return Decoder(arrays, self.num_attention_heads, self.hidden_act, base, epsilon=self.rms_norm_eps)
 
-    def _attention(self, weights: Weights, layer: int, at: str, gains: Reals) -> Arrays:
+    def _attention(self, names: _Names, layer: int, at: str, gains: Reals) -> Arrays:
         arrays: Arrays = {}
         for name in "qkv":
             product, width = f"{at}.{name}_proj", self.hidden_size
             rows = width if name == "q" else width // self.num_attention_heads * self.groups
-            arrays[f"{layer}/{name}.weight"] = self._of_heads(weights(f"{product}.weight", rows, width) * gains)
-            if self.attention_bias or f"{product}.bias" in weights:
-                arrays[f"{layer}/{name}.bias"] = self._of_heads(weights(f"{product}.bias", rows))
-        arrays[f"{layer}/o.weight"] = weights(f"{at}.o_proj.weight", self.hidden_size, self.hidden_size)
-        if f"{at}.o_proj.bias" in weights:
-            arrays[f"{layer}/o.bias"] = weights(f"{at}.o_proj.bias", self.hidden_size)
+            arrays[f"{layer}/{name}.weight"] = self._of_heads(names(f"{product}.weight", rows, width) * gains)
+            if f"{product}.bias" in names:
+                arrays[f"{layer}/{name}.bias"] = self._of_heads(names(f"{product}.bias", rows))
+        arrays[f"{layer}/o.weight"] = names(f"{at}.o_proj.weight", self.hidden_size, self.hidden_size)
+        if f"{at}.o_proj.bias" in names:
+            arrays[f"{layer}/o.bias"] = names(f"{at}.o_proj.bias", self.hidden_size)
         return arrays
 
     def _of_heads(self, array: NDArray[Any]) -> NDArray[Any]:
@@ -157,6 +170,7 @@ class Llama(_Config):
 class _Learned(_Config):
     """Models with layer normalisation and learned positions: what they have in common."""
 
+    tie_word_embeddings: bool = True
     activation_function: Activation = "gelu_new"
     layer_norm_epsilon: Positive = 1e-5
 
@@ -166,7 +180,7 @@ class _Learned(_Config):
     ) -> Decoder:  # fmt: skip
         if width % heads:
             raise LanguageError(f"{weights.folder}: {heads} heads do not divide a width of {width}; save it again")
-        names = _Names(weights)
+        names = _Names(weights, "transformer.")
         arrays: Arrays = {
             "embedding": _centred(names("wte.weight", 0, width)),
             "position": _centred(names("wpe.weight", positions, width)[:context]),
@@ -177,8 +191,7 @@ class _Learned(_Config):
             arrays |= _behind(names, f"h.{layer}.ln_2", f"{layer}/up", *products.up)
             for name, (w, bias) in (("o", products.o), ("down", products.down)):
                 arrays |= {f"{layer}/{name}.weight": _centred(w, 0), f"{layer}/{name}.bias": _centred(bias)}
-        own = "lm_head.weight" in weights
-        output = weights("lm_head.weight", 0, width) if own else names("wte.weight", 0, width)
+        output = self.head(weights, names, "wte.weight", 0, width)
         product = _behind(names, "ln_f", "output", output, np.zeros(len(output), np.float32))
         arrays |= {"output": product["output.weight"], "output.bias": product["output.bias"]}
         return Decoder(arrays, heads, self.activation_function, gain=gain, epsilon=self.layer_norm_epsilon)
@@ -210,7 +223,7 @@ class Gpt2(_Learned):
         return self.n_positions
 
     def decoder(self, weights: Weights, context: int) -> Decoder:
-        names, width = _Names(weights), self.n_embd
+        names, width = _Names(weights, "transformer."), self.n_embd
         layers: list[_Layer] = []
         for layer in range(self.n_layer):
             at = f"h.{layer}"
@@ -245,7 +258,7 @@ class GptNeo(_Learned):
         return min(positions, self.window_size) if "local" in self.attention_layers else positions
 
     def decoder(self, weights: Weights, context: int) -> Decoder:
-        names, width = _Names(weights), self.hidden_size
+        names, width = _Names(weights, "transformer."), self.hidden_size
         layers: list[_Layer] = []
         for layer in range(self.num_layers):
             at, none = f"h.{layer}", np.zeros(width, np.float32)
@@ -316,7 +329,7 @@ class GptNeoX(_Config):
             ):
                 arrays[f"{layer}/{name}.weight"] = _centred(names(f"{at}.{product}.weight", width, inputs), 0)
                 arrays[f"{layer}/{name}.bias"] = _centred(names(f"{at}.{product}.bias", width))
-        output = weights("embed_out.weight" if "embed_out.weight" in weights else "lm_head.weight", 0, width)
+        output = self.head(weights, names, "embed_in.weight", 0, width)
         product = _behind(names, "final_layer_norm", "output", output, np.zeros(len(output), np.float32))
         arrays |= {"output": product["output.weight"], "output.bias": product["output.bias"]}
         table = self.rope_parameters or self.rope_scaling
@@ -329,9 +342,12 @@ class GptNeoX(_Config):
 class _Names:
     """Tensors whose names begin with a prefix, or have lost that."""
 
-    def __init__(self, weights: Weights, prefix: str = "transformer.") -> None:
+    def __init__(self, weights: Weights, prefix: str) -> None:
         self._weights = weights
         self._prefix = prefix if weights.has_prefix(prefix) else ""
+
+    def __contains__(self, name: str) -> bool:
+        return self._prefix + name in self._weights
 
     def __call__(self, name: str, *shape: int) -> Reals:
         return self._weights(self._prefix + name, *shape)

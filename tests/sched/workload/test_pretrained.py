@@ -113,6 +113,24 @@ def test_scores_of_their_own(tmp_path: Path) -> None:
     assert model.arrays["embedding"].any()
 
 
+@pytest.mark.parametrize(
+    ("family", "prefix"), [("llama", "model."), ("gpt_neox", "gpt_neox."), ("gpt2", "transformer.")]
+)
+def test_scores_that_are_of_the_embedding(family: str, prefix: str, tmp_path: Path) -> None:
+    """A model that was saved without what makes scores of its last layer has them if they are the embedding's."""
+    folder = decoder(family, tmp_path)
+    some = {name.removeprefix(prefix): tensor for name, tensor in tensors(folder).items() if name.startswith(prefix)}
+    save(folder, some)
+    configured(folder, tie_word_embeddings=True)
+    model = pretrained.load(str(folder))
+    assert model.arrays["output"].shape == model.arrays["embedding"].shape
+    configured(folder, tie_word_embeddings=False)
+    with pytest.raises(
+        LanguageError, match=r"have no 'lm_head.weight', by which tokens get their scores, and its conf"
+    ):
+        pretrained.load(str(folder))
+
+
 def test_a_text_of_ones_own(tmp_path: Path) -> None:
     folder, text = decoder("llama", tmp_path), tmp_path / "own.txt"
     text.write_text("the sun is the east " * 10)
