@@ -24,9 +24,7 @@ def read_table(path: Path) -> dict[str, Any]:
         check_size(path)
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise LanguageError(
-            f"{path}: is missing; name the folder in which transformers' `save_pretrained` has put a model"
-        ) from error
+        raise LanguageError(f"{path}: is missing; {_instead(path.parent)}") from error
     except (OSError, ValueError, RecursionError) as error:
         raise LanguageError(f"{path}: cannot be read ({error}); save the model again") from error
     if not isinstance(content, dict):
@@ -34,10 +32,14 @@ def read_table(path: Path) -> dict[str, Any]:
     return cast("dict[str, Any]", content)
 
 
-def check_size(path: Path) -> None:
-    """Raises LanguageError for a table that is too large, OSError."""
-    if path.stat().st_size > _MOST_TABLE:
-        raise LanguageError(f"{path}: has more than {_MOST_TABLE >> 20} MiB; save the model again")
+def _instead(folder: Path) -> str:
+    """What to do with a folder that has no configuration."""
+    if (folder / "adapter_config.json").is_file():
+        return (
+            "the folder has an adapter (LoRA) alone; save it merged into its model: "
+            "model.merge_and_unload().save_pretrained(...), and the tokenizer beside it"
+        )
+    return "name the folder in which transformers' `save_pretrained` has put a model (GGUF files are not read)"
 
 
 class Weights:

@@ -4,7 +4,7 @@ safetensors, and `tokenizer.json`."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from pydantic import ValidationError
@@ -97,6 +97,12 @@ def _family(folder: Path) -> Family:
     """The configuration. Raises LanguageError."""
     where, values = folder / CONFIG, read_table(folder / CONFIG)
     kind: Any = values.get("model_type")
+    if how := values.get("quantization_config"):
+        method: Any = cast("dict[str, Any]", how).get("quant_method") if isinstance(how, dict) else how
+        raise LanguageError(
+            f"{where}: quantization_config: its weights are quantised already ({method}); take the model in floating "
+            "point: its weights are rounded here, --weight-bits says how"
+        )
     if kind not in FAMILIES:
         raise LanguageError(
             f"{where}: model_type is {kind!r}; those that are read are {', '.join(sorted(FAMILIES))}. Others may run "
@@ -107,10 +113,11 @@ def _family(folder: Path) -> Family:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))
-        value = f" is {first['input']!r}" if place and first["type"] != "missing" else ""
+        given = f" is {first['input']!r}" if first["type"] != "missing" else ""
+        at = f"{where}: {place}{given}" if place else str(where)  # none: of several fields together
         raise LanguageError(
-            f"{where}: {place}{value}: {first['msg'].removeprefix('Value error, ')}; take another model, or run an "
-            "ONNX file of it (`meshloom run`)"
+            f"{at}: {first['msg'].removeprefix('Value error, ')}; take another model, or run an ONNX file of it "
+            "(`meshloom run`)"
         ) from error
 
 

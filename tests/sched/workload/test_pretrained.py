@@ -147,7 +147,12 @@ def test_a_text_of_ones_own(tmp_path: Path) -> None:
 WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("llama", {"model_type": "mamba"}, r"config.json: model_type is 'mamba'; those that are read are gpt2, gpt_neo, "),
     ("llama", {"hidden_size": ...}, "config.json: hidden_size: Field required; take another model"),
-    ("llama", {"hidden_size": 15}, "4 heads, 2 for keys, and a width of 15: heads must divide the width"),
+    (
+        "llama",
+        {"quantization_config": {"quant_method": "gptq", "bits": 4}},
+        r"its weights are quantised already \(gptq\); take the model in floating point",
+    ),
+    ("llama", {"hidden_size": 15}, "config.json: 4 heads, 2 for keys, and a width of 15: heads must divide the width"),
     ("llama", {"head_dim": 8}, "head_dim = 8 with 4 heads: must be 4, their width"),
     ("llama", {"rope_parameters": {"rope_type": "llama3"}}, "rope_parameters.rope_type is 'llama3': Input should be"),
     ("llama", {"rope_scaling": {"type": "linear", "factor": 4.0}}, "'linear': Input should be 'default'"),
@@ -229,6 +234,8 @@ def test_files_that_are_missing_or_damaged(tmp_path: Path, monkeypatch: pytest.M
         refused(text)
     config.unlink()
     refused("is missing; name the folder in which transformers' `save_pretrained` has put a model")
+    (folder / "adapter_config.json").write_text("{}")
+    refused(r"the folder has an adapter \(LoRA\) alone; save it merged into its model")
 
 
 def test_a_tokenizer_of_another_model(tmp_path: Path) -> None:
