@@ -33,7 +33,12 @@ class GenerateRequest:
         ),
     ]
     prompt: Annotated[str, typer.Option(metavar="TEXT", help="Text to go on from.")]
-    tokens: Annotated[int, typer.Option(min=1, max=1_000_000, metavar="N", help="Tokens to generate, in all.")] = 32
+    tokens: Annotated[
+        int,
+        typer.Option(
+            min=1, max=1_000_000, metavar="N", help="Tokens to generate, in all; a folder's model may end sooner."
+        ),
+    ] = 32
     chip: Chip = "quad16"
     set: Set = None
     chunk: Annotated[
@@ -116,6 +121,9 @@ def generate(request: GenerateRequest) -> None:
 
     Of a model with experts a step is several programs: behind each router's scores the host chooses experts, whose
     weights the chip then reads. How often each was chosen, and what that cost, is said, too.
+
+    A folder's model ends at the token that its generation_config.json or config.json names (eos_token_id), as
+    transformers' `generate` does.
 
     When you interrupt (Ctrl-C), the same command goes on with the next step, to the same tokens; with more --tokens
     it goes on behind the last.

@@ -18,6 +18,8 @@ def print_language(results: LanguageResults, screen: Console) -> None:
     from rich.table import Table
 
     table = Table("", f"{results.model}, {results.weights:,} weights, on {results.chip}")
+    if results.ended:
+        table.add_row("end", "the model has ended the text: its last token is one that its folder names for that")
     table.add_row("float model", repr(results.float_text))
     if results.agreement is not None:
         table.add_row("agreement", f"{results.agreement:.1%} of the tokens are the float model's behind the same text")

@@ -71,12 +71,13 @@ class LanguageResults(Record):
     `text`: what was generated behind `prompt`; `float_text`: what the float model says behind it; `agreement`: part of
     the generated tokens that the float model would have taken, too, behind the same text. Perplexities per token of a
     text that the model was not trained with, of which each window of the context is read anew; that of the integers as
-    ONNX Runtime computes them. `cache`: who keeps keys and values between steps. `bytes_checked`: of every tensor of
-    every step; `mismatches`: of these, wrong ones; `divergences`: instructions whose cycles are not those of the model.
-    `weight_bits`: 8, or 4 with a scale for each group (experts always have 8). `speculate`: tokens guessed before a
-    step of decode, which verifies them; `tokens_guessed`: those of all steps; `tokens_accepted`: of these, those that
-    the model has taken. `experts`: null for a model without. `clock_mhz`: of the chip, null if nobody says.
-    `cpu_seconds`: of simulating.
+    ONNX Runtime computes them. `complete`: whether all tokens are there, or the model has `ended` the text before
+    with one that its folder names for that. `cache`: who keeps keys and values between steps. `bytes_checked`: of
+    every tensor of every step; `mismatches`: of these, wrong ones; `divergences`: instructions whose cycles are not
+    those of the model. `weight_bits`: 8, or 4 with a scale for each group (experts always have 8). `speculate`:
+    tokens guessed before a step of decode, which verifies them; `tokens_guessed`: those of all steps;
+    `tokens_accepted`: of these, those that the model has taken. `experts`: null for a model without. `clock_mhz`: of
+    the chip, null if nobody says. `cpu_seconds`: of simulating.
     """
 
     schema_version: Literal[1] = 1
@@ -98,6 +99,7 @@ class LanguageResults(Record):
     cache: str
     cache_bytes: Count
     complete: bool
+    ended: bool = False
     prompt: str
     text: str
     float_text: str

@@ -134,6 +134,23 @@ def test_guesses_change_no_token(right: int, steps: int, tmp_path: Path, monkeyp
     assert results.tokens_guessed == 3 * (steps - (right < 3))  # one token that is left needs none
 
 
+@pytest.mark.parametrize("speculate", [0, 3])
+def test_a_text_ends_at_the_token_for_that(speculate: int, tmp_path: Path) -> None:
+    """With guesses, too, of which a right one ends it; and gone on with, it has ended."""
+    plain = generate(on_tiny(tmp_path, tokens=8, keep=tmp_path / "plain.npz"))
+    model = random_model()
+    written = model.tokens(plain.text).tolist()
+    ends = (next(token for token in written if token != written[0]),)
+    there = written.index(ends[0]) + 1
+    text = on_tiny(tmp_path, model=replace(model, ends=ends), tokens=8, speculate=speculate)
+    results = generate(text)
+    assert (results.text, results.complete, results.ended) == (plain.text[:there], True, there < 8)
+    assert results.decode.tokens == there - 1
+    assert len(results.float_text) <= 8
+    again = generate(replace(text, tokens=9))
+    assert (again.text, again.decode) == (results.text, results.decode)
+
+
 def test_no_schedule_is_below_all_elements_and_all_channels() -> None:
     chip = load_chip("quad8")
     elements, bytes_a_cycle = 4 * 8 * 8, chip.dram.bytes_per_cycle * len(chip.drams)

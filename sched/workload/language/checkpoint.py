@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from .model import LanguageError, Reals
 
-CONFIG, TOKENIZER, INDEX, WEIGHTS = (
-    "config.json", "tokenizer.json", "model.safetensors.index.json", "model.safetensors",
+CONFIG, GENERATION, TOKENIZER, INDEX, WEIGHTS = (
+    "config.json", "generation_config.json", "tokenizer.json", "model.safetensors.index.json", "model.safetensors",
 )  # fmt: skip
 #: Bytes of tensors that are read, of all files together, and of a table.
 _MOST_BYTES, _MOST_TABLE = 1 << 30, 1 << 26

@@ -58,7 +58,7 @@ class LanguageModel:
     `position`, and looks at `longest` tokens. The first half of `turned` numbers of each head turns with their second
     half (0: of all). `parallel`: a layer's products read what its attention reads. `reach`: tokens that it could
     look at with another context, 0 for no more. `gain`: of scores, 0 for one over the root of a head's width;
-    `epsilon`: beside a mean of squares."""
+    `epsilon`: beside a mean of squares. `ends`: tokens behind which a text is over."""
 
     name: str
     arrays: dict[str, Reals]
@@ -75,6 +75,7 @@ class LanguageModel:
     reach: int = 0
     gain: float = 0.0
     epsilon: float = 1e-6
+    ends: tuple[int, ...] = ()
 
     @property
     def width(self) -> int:
@@ -95,7 +96,7 @@ class LanguageModel:
     def decisive(self) -> str:
         """What decides its tokens besides `arrays`, and is not usual: empty for a model of an archive."""
         usual = {field.name: field.default for field in fields(self)}
-        names = ("activation", "rotary", "turned", "parallel", "longest", "gain", "epsilon")
+        names = ("activation", "rotary", "turned", "parallel", "longest", "gain", "epsilon", "ends")
         own = {name: getattr(self, name) for name in names if getattr(self, name) != usual[name]}
         more = {"heads": self.heads, "calibration": self.calibration, "tokenizer": self.tokenizer.digest}
         return str(own | more) if own else ""
@@ -142,6 +143,15 @@ class LanguageModel:
                 "was trained with"
             )
         return np.array(tokens, np.int64)
+
+    def ended(self, tokens: list[int]) -> bool:
+        """Whether a text is over behind these tokens."""
+        return bool(tokens) and tokens[-1] in self.ends
+
+    def until_end(self, tokens: list[int]) -> list[int]:
+        """The tokens up to the first behind which a text is over."""
+        end = next((at for at, token in enumerate(tokens) if token in self.ends), len(tokens))
+        return tokens[: end + 1]
 
     def text(self, tokens: list[int]) -> str:
         """The text of tokens."""

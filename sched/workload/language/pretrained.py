@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 from pydantic import ValidationError
 
-from .checkpoint import CONFIG, INDEX, TOKENIZER, WEIGHTS, Weights, check_size, read_table
+from .checkpoint import CONFIG, GENERATION, INDEX, TOKENIZER, WEIGHTS, Weights, read_table
 from .families import FAMILIES, Family
 from .model import MOST_NUMBERS, SHIPPED, LanguageError, LanguageModel
 from .model import load as load_archive
@@ -79,6 +79,7 @@ def of_folder(path: Path, calibration: str, held_out: str, context: int = 0) -> 
         reach=family.longest,
         gain=decoder.gain,
         epsilon=decoder.epsilon,
+        ends=_ends(folder),
     )
     if model.weights > MOST_NUMBERS:
         raise LanguageError(
@@ -119,6 +120,16 @@ def _family(folder: Path) -> Family:
             f"{at}: {first['msg'].removeprefix('Value error, ')}; take another model, or run an ONNX file of it "
             "(`meshloom run`)"
         ) from error
+
+
+def _ends(folder: Path) -> tuple[int, ...]:
+    """The tokens behind which a text is over: those that transformers' `generate` ends at. Raises LanguageError."""
+    where = folder / (GENERATION if (folder / GENERATION).is_file() else CONFIG)
+    tokens: Any = read_table(where).get("eos_token_id")
+    each = cast("list[Any]", tokens if isinstance(tokens, list) else [] if tokens is None else [tokens])
+    if not all(isinstance(token, int) for token in each):
+        raise LanguageError(f"{where}: eos_token_id is {tokens!r}; name the number of a token, or a list of some")
+    return tuple(each)
 
 
 def _tokenizer(folder: Path) -> Pieces:

@@ -88,6 +88,11 @@ class Generation:
         """Tokens of the prompt. Raises LanguageError for a character without one."""
         return len(self.model.tokens(self.prompt))
 
+    @property
+    def end(self) -> int:
+        """Tokens of the text at most, with those of the prompt."""
+        return self.read + self.tokens
+
     def setting(self) -> dict[str, str | int]:
         """What decides the tokens and what is summed up about them, and so belongs to a checkpoint."""
         weights = hashlib.sha256()
@@ -141,7 +146,7 @@ class _Generator:
         outcome = step.run(tokens, state.caches, self.execute, self.before)
         self.before = step if isinstance(step, LanguageStep) else None
         verified = outcome.scores.argmax(axis=1)[-1 - len(guesses) :].tolist()
-        new = accept(guesses, verified)[: self._wanted]
+        new = self.generation.model.until_end(accept(guesses, verified)[: self._wanted])
         valid = len(new) if guesses else count  # keys and values of a wrong guess are none of the text's
         self._add(state.decode if decoding else state.prefill, outcome, valid)
         state.caches = {
@@ -155,6 +160,12 @@ class _Generator:
         state.tokens += new
         return new
 
+    @property
+    def ended(self) -> bool:
+        """Whether the last token that was asked for is there, or one behind which a text is over."""
+        tokens, prompt = self.state.tokens[: self.generation.end], self.generation.read
+        return len(tokens) >= self.generation.end or self.generation.model.ended(tokens[prompt:])
+
     def _guesses(self) -> list[int]:
         """The tokens that the next step verifies behind the last one; none if the context has no room for them, or if
         one step is enough without."""
@@ -164,7 +175,7 @@ class _Generator:
     @property
     def _wanted(self) -> int:
         """Tokens that are left to be generated."""
-        return self.generation.read + self.generation.tokens - len(self.state.tokens)
+        return self.generation.end - len(self.state.tokens)
 
     def _add(self, totals: PhaseTotals, outcome: StepOutcome, tokens: int) -> None:
         totals.steps += 1
@@ -213,10 +224,10 @@ def generate(
     state = load(generation.keep, model, setting) if there else first_state(model, generation.prompt)
     numbers = integers(model, generation.weight_bits)
     kind = None if generation.device is None else find_device(generation.device)
-    end = generation.read + generation.tokens
+    end = generation.end
     with contextlib.ExitStack() as stack:
         generator = _Generator(numbers, state, generation, None, on_progress)
-        if len(state.tokens) < end:
+        if not generator.ended:
             chunks = generation.chunk if generation.chunk <= generation.read else 1
             for count in {chunks, 1, 1 + generation.speculate}:
                 generator.step(count)  # whatever does not fit is said before anything runs
@@ -224,9 +235,8 @@ def generate(
                 device = stack.enter_context(on_device(kind.open(generation.chip, False, on_progress)))
                 generator.execute = device.execute
         there = len(state.tokens[:end])
-        text = model.text(state.tokens[:there]).rstrip(_PART)
-        on_begin(text, max(0, there - generation.read))
-        while len(state.tokens) < end and not state.checked.mismatches:
+        on_begin(text := model.text(state.tokens[:there]))
+        while not generator.ended and not state.checked.mismatches:
             tokens = generator.advance()
             save(state, generation.keep, setting)
             for _ in tokens:
@@ -244,7 +254,7 @@ def _grown(before: str, now: str) -> str:
 
 def _results(generator: _Generator, started: datetime, versions: dict[str, str]) -> LanguageResults:
     generation, state, model = generator.generation, generator.state, generator.generation.model
-    prompt, end = generation.read, generation.read + generation.tokens
+    prompt, end = generation.read, generation.end
     tokens = state.tokens[:end]
     rows = reference.scores(model, np.array(tokens[:-1] if len(tokens) > prompt else tokens, np.int64))
     agreed = [int(row.argmax()) == token for row, token in zip(rows[prompt - 1 :], tokens[prompt:], strict=False)]
@@ -267,7 +277,8 @@ def _results(generator: _Generator, started: datetime, versions: dict[str, str])
         context=model.context,
         cache=_NO_DEVICE if not run else STAYS if generation.device in SIMULATORS else RESTORED,
         cache_bytes=sum(array.shape[0] for array in state.caches.values()) * model.context,
-        complete=len(tokens) >= end,
+        complete=generator.ended,
+        ended=model.ended(tokens[prompt:]),
         prompt=generation.prompt,
         text=_behind(model, tokens, prompt),
         float_text=_float_text(generation),
@@ -321,6 +332,8 @@ def _float_text(generation: Generation) -> str:
     """What the float model says behind the prompt."""
     tokens = generation.model.tokens(generation.prompt).tolist()
     for _ in range(generation.tokens):
+        if generation.model.ended(tokens[generation.read :]):
+            break
         tokens.append(int(reference.scores(generation.model, np.array(tokens))[-1].argmax()))
     return _behind(generation.model, tokens, generation.read)
 

@@ -267,6 +267,22 @@ def test_words_that_a_tokenizer_does_not_have(tmp_path: Path) -> None:
         pieces.tokens("c")
 
 
+def test_tokens_that_end_a_text(tmp_path: Path) -> None:
+    folder = decoder("llama", tmp_path)
+    assert pretrained.load(str(folder)).ends == ()
+    assert pretrained.load(configured(folder, eos_token_id=7)).ends == (7,)
+    (folder / checkpoint.GENERATION).write_text('{"eos_token_id": [4, 7]}')
+    model = pretrained.load(str(folder))
+    assert model.ends == (4, 7)
+    assert model.until_end([1, 7, 2, 4]) == [1, 7]
+    assert model.until_end([1, 2]) == [1, 2]
+    (folder / checkpoint.GENERATION).write_text('{"eos_token_id": "</s>"}')
+    with pytest.raises(
+        LanguageError, match=r"generation_config.json: eos_token_id is '</s>'; name the number of a tok"
+    ):
+        pretrained.load(str(folder))
+
+
 def test_activations() -> None:
     x = np.linspace(-200, 200, 4001)
     for name, act in ACTIVATIONS.items():
