@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from .checkpoint import CONFIG, GENERATION, INDEX, TOKENIZER, WEIGHTS, Weights, read_table
+from .equalisation import equalised
 from .families import FAMILIES, Family
 from .model import MOST_NUMBERS, SHIPPED, LanguageError, LanguageModel
 from .model import load as load_archive
@@ -91,7 +92,7 @@ def of_folder(path: Path, calibration: str, held_out: str, context: int = 0) -> 
             raise LanguageError(
                 f"model {model.name}: the text {text[:20]!r} has fewer than two tokens; name a longer --calibrate"
             )
-    return model
+    return equalised(model)
 
 
 def _family(folder: Path) -> Family:

@@ -79,6 +79,42 @@ def test_its_integers_are_near_and_the_same_however_a_prompt_is_cut(family: str,
     assert 10 * np.log10(np.square(real).sum() / np.square(near - real).sum()) > 20  # dB
 
 
+def _noise(model: LanguageModel) -> float:
+    """Decibels between the scores and what integers make of them."""
+    numbers, tokens = integers(model), model.tokens(model.held_out)[:12]
+    graph, real = step_graph(numbers, 12), reference.scores(model, tokens)
+    scores, _ = run(graph, model, tokens, {cache.new: np.zeros((16, 0), np.int8) for cache in graph.caches})
+    near = scores * numbers.steps["scores"]
+    return float(10 * np.log10(np.square(real).sum() / np.square(near - real).sum()))
+
+
+def test_channels_much_larger_than_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A channel between two products is a hundred times as large, and its weights in the second a hundredth: the model
+    says the same, and its integers are as near as before."""
+    folder = decoder("llama", tmp_path)
+    some = tensors(folder)
+    for name, axis, factor in (
+        ("mlp.up_proj", 0, 100),
+        ("mlp.down_proj", 1, 0.01),
+        ("self_attn.v_proj", 0, 100),
+        ("self_attn.o_proj", 1, 0.01),
+    ):
+        tensor = some[f"model.layers.1.{name}.weight"]
+        array = np.frombuffer(tensor["data"], np.float16).astype(np.float32).reshape(tensor["shape"])
+        np.moveaxis(array, axis, 0)[3] *= factor
+        if "o_proj" in name:
+            array[:, 7] *= factor  # of the other head that reads the same values
+        tensor |= {"dtype": "F32", "data": array.tobytes()}
+    save(folder, some)
+    with np.load(folder / "expected.npz") as expected:
+        tokens, logits = expected["tokens"], expected["logits"]
+    model = pretrained.load(str(folder), context=24)
+    np.testing.assert_allclose(reference.scores(model, tokens)[-len(logits) :], logits, atol=2e-5)
+    even = _noise(model)
+    monkeypatch.setattr(pretrained, "equalised", lambda model: model)
+    assert even > _noise(pretrained.load(str(folder), context=24)) + 3
+
+
 def test_weights_of_other_types_and_in_several_files(tmp_path: Path) -> None:
     folder = decoder("llama", tmp_path)
     before = pretrained.load(str(folder)).arrays
