@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -228,6 +229,22 @@ def test_what_decides_the_tokens_of_a_folder_is_in_its_checkpoint(tmp_path: Path
     assert len(set(weights)) == len(weights)
     steps = [KeptSteps(integers(one), base.chip, {}, None)._model for one in (model, *others)]
     assert len(set(steps)) == len(steps)
+
+
+def test_a_prompt_without_tokens(tmp_path: Path) -> None:
+    """Some tokenizers have none for spaces."""
+
+    class Words:
+        size = 5
+
+        def tokens(self, text: str) -> list[int]:
+            return [0 for _ in text.split()]
+
+        def text(self, tokens: Sequence[int]) -> str:
+            return "a" * len(tokens)
+
+    with pytest.raises(LanguageError, match="the prompt '  ' has no tokens in model random; give it a word"):
+        generate(on_tiny(tmp_path, model=replace(random_model(), tokenizer=Words()), prompt="  "))
 
 
 def test_half_a_character_is_not_shown() -> None:

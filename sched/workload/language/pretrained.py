@@ -88,7 +88,11 @@ def of_folder(path: Path, calibration: str, held_out: str, context: int = 0) -> 
             "or fewer layers of it"
         )
     for text in (calibration, held_out):
-        if len(model.tokens(text)) < 2:
+        try:
+            count = len(model.tokens(text))
+        except LanguageError as error:
+            raise LanguageError(f"{error}; name a --calibrate, a text like those that it was trained with") from error
+        if count < 2:
             raise LanguageError(
                 f"model {model.name}: the text {text[:20]!r} has fewer than two tokens; name a longer --calibrate"
             )

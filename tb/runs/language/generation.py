@@ -66,10 +66,14 @@ class Generation:
     weight_bits: int = 8
 
     def check(self) -> None:
-        """Raises LanguageError for an empty prompt, a character without a token, and a text or guesses beyond the
+        """Raises LanguageError for a prompt without tokens, a character without one, and a text or guesses beyond the
         context."""
         if not self.prompt or not self.read:
-            raise LanguageError("the prompt is empty; give it a character at least")
+            raise LanguageError(
+                "the prompt is empty; give it a character at least"
+                if not self.prompt
+                else f"the prompt {self.prompt!r} has no tokens in model {self.model.name}; give it a word"
+            )
         read, context = self.read + self.tokens - 1, self.model.context
         if read > context:
             more = f", or a larger --context, up to {self.model.reach}" if self.model.reach > context else ""

@@ -301,6 +301,10 @@ def test_words_that_a_tokenizer_does_not_have(tmp_path: Path) -> None:
     assert pieces.tokens("a") == [0]
     with pytest.raises(ValueError, match="has no tokens for 'c': WordLevel error"):
         pieces.tokens("c")
+    folder = decoder("llama", tmp_path)
+    (tmp_path / "words.json").rename(folder / checkpoint.TOKENIZER)
+    with pytest.raises(LanguageError, match="name a --calibrate, a text like those that it was trained with"):
+        pretrained.load(str(folder))
 
 
 def test_tokens_that_end_a_text(tmp_path: Path) -> None:
