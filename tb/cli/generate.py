@@ -67,7 +67,7 @@ class GenerateRequest:
         int | None,
         typer.Option(
             min=2,
-            max=4096,
+            max=1023,
             metavar="N",
             help="Tokens that a folder's model looks at; default: 128, or all if it has fewer.",
         ),

@@ -330,7 +330,7 @@ def test_the_command_with_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     results = LanguageResults.model_validate_json(Path("a.json").read_text())
     assert (results.model, results.context, results.prompt) == ("gpt2", 20, "what light")
     for more, text in (
-        (["--context", "49"], "the model looks at 48 tokens; take a --context of 2 to 48, not 49"),
+        (["--context", "49"], "the model looks at 48 tokens, a chip at 1023; take a --context of 2 to 48, not 49"),
         (["--calibrate", "gpt2/model.safetensors"], "is no text in UTF-8"),
         (["--calibrate", "nothing.txt"], "nothing.txt: cannot be read (No such file or directory)"),
         (["--tokens", "60", "--context", "20"], "take fewer --tokens, or a larger --context, up to 48"),

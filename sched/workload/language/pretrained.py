@@ -9,6 +9,8 @@ from typing import Any, cast
 import numpy as np
 from pydantic import ValidationError
 
+from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode
+
 from .checkpoint import CONFIG, GENERATION, INDEX, TOKENIZER, WEIGHTS, Weights, read_table
 from .equalisation import equalised
 from .families import FAMILIES, Family
@@ -18,6 +20,8 @@ from .tokenizer import Pieces
 
 #: Tokens that a model looks at if it could look at more and nothing else is asked for: caches and masks grow with them.
 CONTEXT = 128
+#: Keys of a token, and numbers of one between layers, that the vector unit takes as a row, at most.
+LONGEST_ROW = INSTRUCTIONS[Opcode.GEMM].most("in_w")
 #: Characters of a text that set the steps of integers, and of what follows that are for the perplexity, at most.
 _CALIBRATION, _HELD_OUT = 4_096, 4_096
 
@@ -58,12 +62,13 @@ def of_folder(path: Path, calibration: str, held_out: str, context: int = 0) -> 
     LanguageError."""
     folder = path if path.is_dir() else path.parent
     family = _family(folder)
-    if context > family.longest or context == 1 or family.longest < 2:
+    longest = min(family.longest, LONGEST_ROW)
+    if context > longest or context == 1:
         raise LanguageError(
-            f"{folder / CONFIG}: the model looks at {family.longest} tokens; take a --context of 2 to "
-            f"{family.longest}, not {context}"
+            f"{folder / CONFIG}: the model looks at {family.longest} tokens, a chip at {LONGEST_ROW}; take a --context "
+            f"of 2 to {longest}, not {context}"
         )
-    context = context or min(family.longest, CONTEXT)
+    context = context or min(longest, CONTEXT)
     decoder = family.decoder(Weights(folder), context)
     model = LanguageModel(
         folder.resolve().name,
@@ -77,11 +82,16 @@ def of_folder(path: Path, calibration: str, held_out: str, context: int = 0) -> 
         turned=decoder.turned,
         parallel=decoder.parallel,
         longest=context,
-        reach=family.longest,
+        reach=longest,
         gain=decoder.gain,
         epsilon=decoder.epsilon,
         ends=_ends(folder),
     )
+    if model.width > LONGEST_ROW:
+        raise LanguageError(
+            f"{folder / CONFIG}: a token has {model.width} numbers between layers, of which a chip divides "
+            f"{LONGEST_ROW} at most by their root mean square; take a narrower model"
+        )
     if model.weights > MOST_NUMBERS:
         raise LanguageError(
             f"{folder}: its products have {model.weights:,} weights, more than {MOST_NUMBERS:,}; take a smaller model, "
