@@ -32,6 +32,12 @@ def read_table(path: Path) -> dict[str, Any]:
     return cast("dict[str, Any]", content)
 
 
+def check_size(path: Path) -> None:
+    """Raises LanguageError for a table that is too large, OSError."""
+    if path.stat().st_size > _MOST_TABLE:
+        raise LanguageError(f"{path}: has more than {_MOST_TABLE >> 20} MiB; save the model again")
+
+
 def _instead(folder: Path) -> str:
     """What to do with a folder that has no configuration."""
     if (folder / "adapter_config.json").is_file():

@@ -80,9 +80,10 @@ class _Config(BaseModel):
 
 
 class _Rotary(BaseModel):
-    """How positions turn, where they are not scaled. `type`: as files of before have it."""
+    """How positions turn, where they are not scaled; `type` is what older files call it."""
 
     rope_type: Literal["default"] = Field("default", validation_alias=AliasChoices("rope_type", "type"))
+    factor: Annotated[float, Field(ge=1, le=1)] | None = None
     rope_theta: Positive | None = None
     partial_rotary_factor: Annotated[float, Field(gt=0, le=1)] | None = None
 
@@ -104,7 +105,6 @@ class Llama(_Config):
     rope_scaling: _Rotary | None = None
     mlp_bias: Literal[False] | None = None
     attention_bias: bool = False
-    tie_word_embeddings: bool | None = None
     use_sliding_window: Literal[False] | None = None
     sliding_window: Size | None = None
 
@@ -153,7 +153,7 @@ class Llama(_Config):
             product, width = f"{at}.{name}_proj", self.hidden_size
             rows = width if name == "q" else width // self.num_attention_heads * self.groups
             arrays[f"{layer}/{name}.weight"] = self._of_heads(names(f"{product}.weight", rows, width) * gains)
-            if f"{product}.bias" in names:
+            if self.attention_bias or f"{product}.bias" in names:
                 arrays[f"{layer}/{name}.bias"] = self._of_heads(names(f"{product}.bias", rows))
         arrays[f"{layer}/o.weight"] = names(f"{at}.o_proj.weight", self.hidden_size, self.hidden_size)
         if f"{at}.o_proj.bias" in names:

@@ -11,15 +11,17 @@ from pydantic import ValidationError
 
 from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode
 
-from .checkpoint import CONFIG, GENERATION, INDEX, TOKENIZER, WEIGHTS, Weights, read_table
+from .checkpoint import CONFIG, GENERATION, INDEX, TOKENIZER, WEIGHTS, Weights, check_size, read_table
 from .equalisation import equalised
 from .families import FAMILIES, Family
-from .model import MOST_NUMBERS, SHIPPED, LanguageError, LanguageModel
+from .model import SHIPPED, LanguageError, LanguageModel
 from .model import load as load_archive
 from .tokenizer import Pieces
 
 #: Tokens that a model looks at if it could look at more and nothing else is asked for: caches and masks grow with them.
 CONTEXT = 128
+#: Weights of all products, at most.
+MOST_WEIGHTS = 1 << 25
 #: Keys of a token, and numbers of one between layers, that the vector unit takes as a row, at most.
 LONGEST_ROW = INSTRUCTIONS[Opcode.GEMM].most("in_w")
 #: Characters of a text that set the steps of integers, and of what follows that are for the perplexity, at most.
@@ -63,6 +65,8 @@ def of_folder(path: Path, calibration: str, held_out: str, context: int = 0) -> 
     folder = path if path.is_dir() else path.parent
     family = _family(folder)
     longest = min(family.longest, LONGEST_ROW)
+    if longest < 2:
+        raise LanguageError(f"{folder / CONFIG}: the model looks at one token, and a step at two; take another model")
     if context > longest or context == 1:
         raise LanguageError(
             f"{folder / CONFIG}: the model looks at {family.longest} tokens, a chip at {LONGEST_ROW}; take a --context "
@@ -92,9 +96,9 @@ def of_folder(path: Path, calibration: str, held_out: str, context: int = 0) -> 
             f"{folder / CONFIG}: a token has {model.width} numbers between layers, of which a chip divides "
             f"{LONGEST_ROW} at most by their root mean square; take a narrower model"
         )
-    if model.weights > MOST_NUMBERS:
+    if model.weights > MOST_WEIGHTS:
         raise LanguageError(
-            f"{folder}: its products have {model.weights:,} weights, more than {MOST_NUMBERS:,}; take a smaller model, "
+            f"{folder}: its products have {model.weights:,} weights, more than {MOST_WEIGHTS:,}; take a smaller model, "
             "or fewer layers of it"
         )
     for text in (calibration, held_out):
@@ -129,8 +133,8 @@ def _family(folder: Path) -> Family:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))
-        given = f" is {first['input']!r}" if first["type"] != "missing" else ""
-        at = f"{where}: {place}{given}" if place else str(where)  # none: of several fields together
+        value = f" is {first['input']!r}" if first["type"] != "missing" else ""
+        at = f"{where}: {place}{value}" if place else str(where)  # none: of several fields together
         raise LanguageError(
             f"{at}: {first['msg'].removeprefix('Value error, ')}; take another model, or run an ONNX file of it "
             "(`meshloom run`)"

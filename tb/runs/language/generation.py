@@ -239,7 +239,8 @@ def generate(
                 device = stack.enter_context(on_device(kind.open(generation.chip, False, on_progress)))
                 generator.execute = device.execute
         there = len(state.tokens[:end])
-        on_begin(text := model.text(state.tokens[:there]))
+        text = model.text(state.tokens[:there]).rstrip(_PART)
+        on_begin(text, max(0, there - generation.read))
         while not generator.ended and not state.checked.mismatches:
             tokens = generator.advance()
             save(state, generation.keep, setting)

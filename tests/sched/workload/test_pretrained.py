@@ -213,9 +213,9 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
         "rope_scaling.type is 'linear'",
     ),
     ("llama", {"rope_scaling": {"rope_type": "default", "factor": 8.0}}, "rope_scaling.factor is 8.0: Input should be"),
-    ("llama", {"tie_word_embeddings": False}, "its weights have no 'lm_head.weight'; save the whole model again"),
+    ("llama", {"tie_word_embeddings": False}, "its weights have no 'lm_head.weight', by which tokens get their scores"),
     ("llama", {"attention_bias": True}, "its weights have no 'model.layers.0.self_attn.q_proj.bias'"),
-    ("llama", {"max_position_embeddings": 1}, "the model looks at 1 tokens; take a --context of 2 to 1"),
+    ("llama", {"max_position_embeddings": 1}, "the model looks at one token, and a step at two; take another model"),
     ("gpt2", {"n_positions": 4000}, r"'transformer.wpe.weight' is \[48, 16\], must be \[4000, 16\]"),
     ("gpt_neo", {"attention_layers": ...}, "attention_layers: Field required"),
     ("llama", {"rope_parameters": {"partial_rotary_factor": 0.5}}, "a part of each head turns by its position"),
@@ -256,7 +256,7 @@ def test_files_that_are_missing_or_damaged(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(pretrained, "LONGEST_ROW", 15)
     refused("a token has 16 numbers between layers, of which a chip divides 15 at most")
     monkeypatch.undo()
-    monkeypatch.setattr(pretrained, "MOST_NUMBERS", 100)
+    monkeypatch.setattr(pretrained, "MOST_WEIGHTS", 100)
     refused("weights, more than 100; take a smaller model, or fewer layers of it")
     monkeypatch.setattr(checkpoint, "_MOST_BYTES", 1 << 10)
     refused("has weights of more than 0 MiB; take a smaller model")
