@@ -16,7 +16,9 @@ from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, AliasChoices, BaseModel, Field, model_validator
+from pydantic import AfterValidator, AliasChoices, Field, model_validator
+
+from meshloom.hw.spec.exact import Exact
 
 from .activation import ACTIVATIONS
 from .checkpoint import CONFIG, Weights
@@ -61,7 +63,7 @@ Size = Annotated[int, Field(ge=1, lt=1 << 31, strict=True)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class _Config(BaseModel):
+class _Config(Exact):
     """A `config.json`. What is no field here, and no tensor, is not looked at."""
 
     tie_word_embeddings: bool = False
@@ -79,7 +81,7 @@ class _Config(BaseModel):
         return names(embedding, *shape)
 
 
-class _Rotary(BaseModel):
+class _Rotary(Exact):
     """How positions turn, where they are not scaled; `type` is what older files call it."""
 
     rope_type: Literal["default"] = Field("default", validation_alias=AliasChoices("rope_type", "type"))
