@@ -263,7 +263,7 @@ def _become(
     try:
         os.setpgid(0, 0)
         last_words.die_with(caller)
-        processes.alone()
+        processes.stay_single()
         last_words.prepare(words, source)
         with suppress(OSError):  # there may be no stderr
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

@@ -7,7 +7,7 @@ import os
 #: Environment variable that says how many processes a search may use, its own among them; 0: as many as pay.
 SEARCH_PROCESSES = "MESHLOOM_SEARCH_PROCESSES"
 _sharers = 1
-_alone = False
+_single = False
 
 
 def share(count: int) -> None:
@@ -16,17 +16,17 @@ def share(count: int) -> None:
     _sharers = count
 
 
-def alone() -> None:
+def stay_single() -> None:
     """This process keeps to one processor, and begins no others."""
-    global _alone
-    _alone = True
+    global _single
+    _single = True
 
 
-def is_alone() -> bool:
+def is_single() -> bool:
     """Whether this process keeps to one processor, whatever a user has set."""
-    return _alone
+    return _single
 
 
 def processors() -> int:
     """How many processors this process may keep busy, 1 at least."""
-    return 1 if _alone else max(1, len(os.sched_getaffinity(0)) // _sharers)
+    return 1 if _single else max(1, len(os.sched_getaffinity(0)) // _sharers)

@@ -23,9 +23,9 @@ from typing import NoReturn
 from ...store.cache import setting
 from ...support.apart import DiedError, Process
 from ...support.limits import Limits
-from ...support.processes import SEARCH_PROCESSES, is_alone, processors
+from ...support.processes import SEARCH_PROCESSES, is_single, processors
 from .sharing import SharingOptions
-from .sharing_search import FOREVER, Judged, Played, SharingSearch
+from .sharing_search import FOREVER, Judged, SharingSearch, Standing
 
 #: A search uses no more processes than so many, its own among them, if not said otherwise.
 MOST = 4
@@ -51,7 +51,7 @@ class _Task:
 
     number: int
     sharing: SharingOptions
-    standing: Played
+    standing: Standing
     hopeless: float
     turn: int
 
@@ -60,7 +60,7 @@ class _Task:
 def lookahead(search: SharingSearch, descent: Descent) -> Generator[None]:
     """Judges meanwhile what `descent` will make the search ask for, if there are processors for it. Raises
     SettingError."""
-    count = 1 if is_alone() else setting(SEARCH_PROCESSES, 0) or min(MOST, processors())
+    count = 1 if is_single() else setting(SEARCH_PROCESSES, 0) or min(MOST, processors())
     ahead = None
     with suppress(OSError):  # no more files may be open
         ahead = _Lookahead(search, descent, min(count, search.left)) if count > 1 else None
@@ -84,7 +84,7 @@ class _Lookahead:
         self._numbers, self._end_of_numbers = os.pipe()
         os.set_blocking(self._numbers, False)  # somebody else may be faster
         self._tasks: list[_Task] = []
-        self._standing: Played | None = None
+        self._standing: Standing | None = None
         self._turn = 0
         self._pending: set[SharingOptions] = set()
         self._begun: dict[Connection, SharingOptions] = {}
@@ -106,7 +106,7 @@ class _Lookahead:
         now = None if played is None else search.now(played)
         return search.judged(sharing) if now is None else (now, result)
 
-    def _pays(self, standing: Played) -> bool:
+    def _pays(self, standing: Standing) -> bool:
         """Whether there is enough to do; `left` does not count what is asked for now."""
         return standing.operations >= LEAST and self._search.left + 1 >= FEW
 
@@ -121,7 +121,7 @@ class _Lookahead:
             helper.close()
         self._helpers, self._begun = {}, {}
 
-    def _foresee(self, standing: Played) -> None:
+    def _foresee(self, standing: Standing) -> None:
         """Says what comes next, what is asked for now among it, to those who may judge it. Raises DiedError."""
         if self._standing is not standing:  # something was better: of the rest only what has begun is done
             self._standing, self._turn = standing, self._turn + 1

@@ -51,7 +51,7 @@ class ComparisonBudget:
 
 
 @dataclass(frozen=True)
-class Played:
+class Standing:
     """How a schedule did: the cycles that list scheduling foresees, how many operations it has, the cycles that it
     takes (None: it has not been played), and its layers, those first for which arrays wait longest (None: nobody has
     looked, since it was not the best), and those that could be made as if they were alone; whether some tensor between
@@ -65,14 +65,14 @@ class Played:
     spilled: bool = False
     roomless: tuple[tuple[str, FusionDepth], ...] = ()
 
-    def same(self, other: Played) -> bool:
+    def same(self, other: Standing) -> bool:
         """Whether it is another by all that a search looks at."""
         return (self.estimate, self.operations, self.cycles) == (other.estimate, other.operations, other.cycles)
 
 
-_PLAYED = TypeAdapter(Played)
+_STANDING = TypeAdapter(Standing)
 #: How a schedule did, and the schedule, if it has room and is at hand.
-Judged = tuple[Played, NetworkSchedule | None]
+Judged = tuple[Standing, NetworkSchedule | None]
 
 
 def _waits(
@@ -121,7 +121,7 @@ class SharingSearch:
         self.budget, self.owners = budget, owners
         self.left = self.most = budget.most
         self.hopeless = HOPELESS
-        self.outcomes: dict[SharingOptions, Played | DoesNotFit | ProgramError] = {}
+        self.outcomes: dict[SharingOptions, Standing | DoesNotFit | ProgramError] = {}
         self.judge: Callable[[SharingOptions], Judged] = self.judged
         self._refused = 0
         self.best = SharingOptions()
@@ -130,7 +130,7 @@ class SharingSearch:
         self.alone: tuple[str, ...] = ()
         self.spilled = False
         self.roomless: set[tuple[str, FusionDepth]] = set()
-        self.standing: Played | None = None
+        self.standing: Standing | None = None
         self._tried: set[SharingOptions] = set()
         self._reuse = Reuse()
 
@@ -171,7 +171,7 @@ class SharingSearch:
         if played is None:
             played, result = self.judge(sharing)
             if self.memory:
-                self.memory.put(key, _PLAYED, played)
+                self.memory.put(key, _STANDING, played)
         return played, result
 
     def allow(self, more: int) -> None:
@@ -188,12 +188,12 @@ class SharingSearch:
         for change in changes:
             self.try_(change(self.best))
 
-    def recall(self, sharing: SharingOptions) -> Played | None:
+    def recall(self, sharing: SharingOptions) -> Standing | None:
         """What the memory says of a schedule, if it will do now."""
         return self._recall(self._key(sharing)) if self.memory else None
 
-    def _recall(self, key: object) -> Played | None:
-        played = self.memory.get(key, _PLAYED) if self.memory else None
+    def _recall(self, key: object) -> Standing | None:
+        played = self.memory.get(key, _STANDING) if self.memory else None
         return self.now(played) if played is not None else None
 
     def _key(self, sharing: SharingOptions) -> tuple[object, ...]:
@@ -214,7 +214,7 @@ class SharingSearch:
         except (DoesNotFit, ProgramError):
             if first:
                 raise
-            return Played(FOREVER), None
+            return Standing(FOREVER), None
 
     def go_through(
         self, changes: Callable[[frozenset[str]], Iterable[Change]], groups: Mapping[str, frozenset[str]] | None = None
@@ -242,11 +242,11 @@ class SharingSearch:
     def _better(self, cycles: int) -> bool:
         return self.standing is None or cycles < (self.standing.cycles or 0)
 
-    def now(self, played: Played) -> Played | None:
+    def now(self, played: Standing) -> Standing | None:
         """How a schedule does beside the present best, by what was once said of it beside another one; None if that
         does not tell."""
         if self._hopeless(played.estimate):
-            return Played(played.estimate, played.operations, roomless=played.roomless)
+            return Standing(played.estimate, played.operations, roomless=played.roomless)
         if played.cycles is None or (played.worst is None and self._better(played.cycles)):
             return None
         return played
@@ -259,7 +259,7 @@ class SharingSearch:
         one once more."""
         operations = result.schedule.operations
         if self._hopeless(result.estimate):
-            return Played(result.estimate, len(operations), roomless=result.roomless), result
+            return Standing(result.estimate, len(operations), roomless=result.roomless), result
         if self.standing and self.result and operations == self.result.schedule.operations:
             return replace(self.standing, roomless=result.roomless), result
         needs = self._reuse.needs(operations)
@@ -270,5 +270,5 @@ class SharingSearch:
             predicted = prediction(result.schedule, done.program, done.timeline)
             worst = _waits(result, predicted, self.chip, self.owners)
         spilled = not set(result.spilled).issubset(self.graph.outputs)  # these go to DRAM in any case
-        played = Played(result.estimate, len(operations), cycles, worst, result.alone, spilled, result.roomless)
+        played = Standing(result.estimate, len(operations), cycles, worst, result.alone, spilled, result.roomless)
         return played, replace(result, lowered=done)

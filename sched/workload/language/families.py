@@ -28,7 +28,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Decoder:
+class DecoderForm:
     """What of a model its family decides: see `LanguageModel`."""
 
     arrays: Arrays
@@ -47,7 +47,7 @@ class Family(Protocol):
     @property
     def longest(self) -> int: ...
 
-    def decoder(self, weights: Weights, context: int) -> Decoder:
+    def decoder(self, weights: Weights, context: int) -> DecoderForm:
         """The model, with that context. Raises LanguageError."""
         ...
 
@@ -133,7 +133,7 @@ class Llama(_Config):
     def longest(self) -> int:
         return min(self.max_position_embeddings, self.sliding_window or self.max_position_embeddings)
 
-    def decoder(self, weights: Weights, context: int) -> Decoder:
+    def decoder(self, weights: Weights, context: int) -> DecoderForm:
         names, width, hidden = _Names(weights, "model."), self.hidden_size, self.intermediate_size
         arrays: Arrays = {"embedding": names("embed_tokens.weight", 0, width)}
         for layer in range(self.num_hidden_layers):
@@ -147,7 +147,7 @@ class Llama(_Config):
         arrays["output"] = output * names("norm.weight", width)
         rotary = self.rope_parameters or self.rope_scaling
         base = rotary.rope_theta if rotary and rotary.rope_theta else self.rope_theta
-        return Decoder(arrays, self.num_attention_heads, self.hidden_act, base, epsilon=self.rms_norm_eps)
+        return DecoderForm(arrays, self.num_attention_heads, self.hidden_act, base, epsilon=self.rms_norm_eps)
 
     def _attention(self, names: _Names, layer: int, at: str, gains: Reals) -> Arrays:
         arrays: Arrays = {}
@@ -177,9 +177,9 @@ class _Learned(_Config):
     layer_norm_epsilon: Positive = 1e-5
 
     def _model(
-        self, weights: Weights, context: int, positions: int, width: int, heads: int, layers: list[_Layer],
+        self, weights: Weights, context: int, positions: int, width: int, heads: int, layers: list[_LayerProducts],
         gain: float = 0.0,
-    ) -> Decoder:  # fmt: skip
+    ) -> DecoderForm:  # fmt: skip
         if width % heads:
             raise LanguageError(f"{weights.folder}: {heads} heads do not divide a width of {width}; save it again")
         names = _Names(weights, "transformer.")
@@ -196,11 +196,11 @@ class _Learned(_Config):
         output = self.head(weights, names, "wte.weight", 0, width)
         product = _behind(names, "ln_f", "output", output, np.zeros(len(output), np.float32))
         arrays |= {"output": product["output.weight"], "output.bias": product["output.bias"]}
-        return Decoder(arrays, heads, self.activation_function, gain=gain, epsilon=self.layer_norm_epsilon)
+        return DecoderForm(arrays, heads, self.activation_function, gain=gain, epsilon=self.layer_norm_epsilon)
 
 
 @dataclass(frozen=True)
-class _Layer:
+class _LayerProducts:
     """Products of a layer, each [outputs, inputs] with its bias: those of `attention` by name."""
 
     attention: Mapping[str, tuple[Reals, Reals]]
@@ -224,16 +224,16 @@ class Gpt2(_Learned):
     def longest(self) -> int:
         return self.n_positions
 
-    def decoder(self, weights: Weights, context: int) -> Decoder:
+    def decoder(self, weights: Weights, context: int) -> DecoderForm:
         names, width = _Names(weights, "transformer."), self.n_embd
-        layers: list[_Layer] = []
+        layers: list[_LayerProducts] = []
         for layer in range(self.n_layer):
             at = f"h.{layer}"
             w, bias = names(f"{at}.attn.c_attn.weight", width, 3 * width).T, names(f"{at}.attn.c_attn.bias", 3 * width)
             attention = dict(zip("qkv", zip(np.split(w, 3), np.split(bias, 3), strict=True), strict=True))
             up = names(f"{at}.mlp.c_fc.weight", width, 0).T
             layers.append(
-                _Layer(
+                _LayerProducts(
                     attention,
                     (names(f"{at}.attn.c_proj.weight", width, width).T, names(f"{at}.attn.c_proj.bias", width)),
                     (up, names(f"{at}.mlp.c_fc.bias", len(up))),
@@ -259,15 +259,15 @@ class GptNeo(_Learned):
         positions = self.max_position_embeddings
         return min(positions, self.window_size) if "local" in self.attention_layers else positions
 
-    def decoder(self, weights: Weights, context: int) -> Decoder:
+    def decoder(self, weights: Weights, context: int) -> DecoderForm:
         names, width = _Names(weights, "transformer."), self.hidden_size
-        layers: list[_Layer] = []
+        layers: list[_LayerProducts] = []
         for layer in range(self.num_layers):
             at, none = f"h.{layer}", np.zeros(width, np.float32)
             own = f"{at}.attn.attention"
             up = names(f"{at}.mlp.c_fc.weight", 0, width)
             layers.append(
-                _Layer(
+                _LayerProducts(
                     {name: (names(f"{own}.{name}_proj.weight", width, width), none) for name in "qkv"},
                     (names(f"{own}.out_proj.weight", width, width), names(f"{own}.out_proj.bias", width)),
                     (up, names(f"{at}.mlp.c_fc.bias", len(up))),
@@ -313,7 +313,7 @@ class GptNeoX(_Config):
     def longest(self) -> int:
         return self.max_position_embeddings
 
-    def decoder(self, weights: Weights, context: int) -> Decoder:
+    def decoder(self, weights: Weights, context: int) -> DecoderForm:
         names, width, heads = _Names(weights, "gpt_neox."), self.hidden_size, self.num_attention_heads
         arrays: Arrays = {"embedding": _centred(names("embed_in.weight", 0, width))}
         for layer in range(self.num_hidden_layers):
@@ -336,7 +336,7 @@ class GptNeoX(_Config):
         arrays |= {"output": product["output.weight"], "output.bias": product["output.bias"]}
         table = self.rope_parameters or self.rope_scaling
         base = table.rope_theta if table and table.rope_theta else self.rotary_emb_base
-        return Decoder(
+        return DecoderForm(
             arrays, heads, self.hidden_act, base, self._turned, self.use_parallel_residual, epsilon=self.layer_norm_eps
         )
 

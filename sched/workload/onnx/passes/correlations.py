@@ -51,7 +51,7 @@ def _products(model: CheckedModel, node: Node) -> list[Node] | None:
         return None
     if maps[0] != 1 or prod(filters[2:]) > _MOST_TAPS:
         return None
-    parts = _Parts(node)
+    parts = _ConvParts(node)
     group, (rows, columns) = options.get("group", 1), window.output(*maps[2:])
     single = filters[0] == group and filters[1] > 1  # of one filter each channel by itself, and then their sum
     factors, count = (maps[1], 1) if single else (group, filters[0] // group)
@@ -87,7 +87,7 @@ def _four(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
     return first, second, rows[0] if rows else 1, columns
 
 
-class _Parts:
+class _ConvParts:
     """What takes the place of one Conv."""
 
     def __init__(self, node: Node) -> None:

@@ -16,7 +16,7 @@ from meshloom.sched.schedulers.network.fusing import FusionDepth
 from meshloom.sched.schedulers.network.refine import refined
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, search_cache
 from meshloom.sched.schedulers.network.sharing import SharingOptions
-from meshloom.sched.schedulers.network.sharing_search import ComparisonBudget, Judged, Played, SharingSearch
+from meshloom.sched.schedulers.network.sharing_search import ComparisonBudget, Judged, SharingSearch, Standing
 from meshloom.sched.support import processes
 from meshloom.sched.support.apart import Process, call
 from meshloom.sched.support.limits import Limits
@@ -144,13 +144,13 @@ def test_a_machine_without_room_for_helpers(by_itself: ByItself, monkeypatch: py
 def test_what_was_judged_beside_an_older_best_is_judged_by_the_present_one() -> None:
     """As one process would: who is hopeless now is not played, however few cycles it takes."""
     search = SharingSearch(bottleneck(), CHIP, None, None, ComparisonBudget(9), {})
-    early = Played(1050, 7, cycles=10, worst=("stem",), roomless=(("pw0", FusionDepth.PAIR),))
+    early = Standing(1050, 7, cycles=10, worst=("stem",), roomless=(("pw0", FusionDepth.PAIR),))
     assert search.now(early) is early
-    search.standing = Played(1000, 7, cycles=500, worst=())
-    assert search.now(early) == Played(1050, 7, roomless=(("pw0", FusionDepth.PAIR),))
-    assert search.now(Played(1020, 7)) is None, "nobody has played it"
-    assert search.now(Played(1020, 7, cycles=400)) is None, "better, and nobody has looked what to change"
-    slower = Played(1020, 7, cycles=600)
+    search.standing = Standing(1000, 7, cycles=500, worst=())
+    assert search.now(early) == Standing(1050, 7, roomless=(("pw0", FusionDepth.PAIR),))
+    assert search.now(Standing(1020, 7)) is None, "nobody has played it"
+    assert search.now(Standing(1020, 7, cycles=400)) is None, "better, and nobody has looked what to change"
+    slower = Standing(1020, 7, cycles=600)
     assert search.now(slower) is slower
 
 
@@ -187,6 +187,6 @@ def test_processes_that_work_side_by_side_share_the_processors(monkeypatch: pyte
     assert processes.processors() == 2
     processes.share(9)
     assert processes.processors() == 1
-    alone = call(lambda report: (processes.processors(), processes.is_alone()), Limits(), lambda error: error)
-    assert alone == (1, True), "foreign code has one"
-    assert not processes.is_alone()
+    foreign = call(lambda report: (processes.processors(), processes.is_single()), Limits(), lambda error: error)
+    assert foreign == (1, True), "foreign code has one"
+    assert not processes.is_single()

@@ -299,7 +299,7 @@ def test_what_is_compared_in_which_order(
         words.append(" ".join(["<1"] * (search.hopeless == 1) + each))
         operations = sharing_search.LARGE + 1 if more.get("large") else 1
         played = {"cycles": len(tried), "worst": names, "alone": names, "spilled": more.get("spilled", False)}
-        return sharing_search.Played(1, operations, **played), object()
+        return sharing_search.Standing(1, operations, **played), object()
 
     monkeypatch.setattr(SharingSearch, "judged", judged)
     if more.get("quick"):
