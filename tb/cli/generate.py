@@ -28,8 +28,8 @@ class GenerateRequest:
         str,
         typer.Argument(
             metavar="MODEL",
-            help="Language model: shakespeare, shakespeare_experts, a folder of transformers' (Llama, Mistral, Qwen2, "
-            "GPT-2, GPT-Neo, GPT-NeoX; config.json, safetensors, tokenizer.json), or an .npz file.",
+            help="Language model: shakespeare, shakespeare_experts, an .npz file, or a folder of transformers' "
+            "(config.json, safetensors, tokenizer.json; Llama, Mistral, Qwen, Gemma, OLMo, GPT-2, OPT, Pythia, ...).",
         ),
     ]
     prompt: Annotated[str, typer.Option(metavar="TEXT", help="Text to go on from.")]

@@ -9,10 +9,10 @@ from typing import Any
 from meshloom.sched.workload.language.drawn import entries
 from meshloom.sched.workload.language.model import LanguageModel, model_of
 
-__all__ = ["DECODERS", "decoder", "entries", "model_with_experts", "random_model"]
-#: Families of transformers' models that are read (`scripts/tiny_decoders.py` has written one of each).
-DECODERS = ("llama", "qwen2", "gpt2", "gpt_neo", "gpt_neox")
-_DECODERS = Path(__file__).parent / "workload" / "decoders"
+__all__ = ["DECODERS", "DECODERS_FOLDER", "decoder", "entries", "model_with_experts", "random_model"]
+DECODERS_FOLDER = Path(__file__).parent / "workload" / "decoders"
+#: Transformers' models that are read (`scripts/tiny_decoders.py` has written one or two of each family).
+DECODERS = tuple(sorted(path.name for path in DECODERS_FOLDER.iterdir() if path.is_dir()))
 
 
 def random_model() -> LanguageModel:
@@ -28,6 +28,6 @@ def decoder(family: str, folder: Path) -> Path:
     """A copy of a tiny one below a folder, as `save_pretrained` leaves it; its tokens and logits are in
     `expected.npz`."""
     place = folder / family
-    shutil.copytree(_DECODERS / family, place)
-    shutil.copy(_DECODERS / "tokenizer.json", place)
+    shutil.copytree(DECODERS_FOLDER / family, place)
+    shutil.copy(DECODERS_FOLDER / "tokenizer.json", place)
     return place

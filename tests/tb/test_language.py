@@ -16,6 +16,7 @@ from meshloom.hw.spec.config import load as load_chip
 from meshloom.sched.workload.language import pretrained
 from meshloom.sched.workload.language.integers import integers
 from meshloom.sched.workload.language.model import LanguageError, load
+from meshloom.sched.workload.language.rotary import Rotary
 from meshloom.sched.workload.language.speculation import accept, guess
 from meshloom.sched.workload.language.tokenizer import Characters
 from meshloom.tb.devices.interface import Job
@@ -221,7 +222,8 @@ def test_what_decides_the_tokens_of_a_folder_is_in_its_checkpoint(tmp_path: Path
     model = pretrained.load(str(decoder("llama", tmp_path)), context=24)
     base = Generation(model, "what light", 2, load_chip("tiny"), tmp_path / "text.npz")
     others = [
-        replace(model, rotary=500.0), replace(model, epsilon=0.1), replace(model, activation="gelu"),
+        replace(model, rotary=(Rotary((1.0, 0.1)),) * 2), replace(model, epsilon=0.1), replace(model, bare=True),
+        replace(model, activation="gelu"), replace(model, score_cap=5.0), replace(model, output_cap=5.0),
         replace(model, calibration="the sun"), replace(model, longest=20), replace(model, heads=2),
     ]  # fmt: skip
     words = replace(model, tokenizer=Characters("what light"))

@@ -85,7 +85,8 @@ class Weights:
         have = tuple(tensor["shape"])
         if len(have) != len(shape) or any(must not in (0, size) for size, must in zip(have, shape, strict=True)):
             raise LanguageError(
-                f"{self.folder}: {name!r} is {list(have)}, must be {list(shape)} by its {CONFIG}; save both again"
+                f"{self.folder}: {name!r} is {list(have)}, must be [{', '.join(str(size or 'any') for size in shape)}] "
+                f"by its {CONFIG}; save both again"
             )
         array: NDArray[Any] = np.frombuffer(tensor["data"], self._dtype(name, tensor["dtype"])).reshape(have)
         with np.errstate(over="ignore"):

@@ -26,7 +26,7 @@ def equalised(model: LanguageModel) -> LanguageModel:
     """A model without experts that says the same."""
     reach, arrays = _reach(model), dict(model.arrays)
     for layer in range(model.layers):
-        q, k = (_of_pairs(model, reach[f"{layer}/{name}"]) for name in "qk")
+        q, k = (_of_pairs(model, layer, reach[f"{layer}/{name}"]) for name in "qk")
         by = _factors(q, k)
         _multiply(arrays, f"{layer}/q", by)
         _multiply(arrays, f"{layer}/k", np.reciprocal(by))
@@ -56,11 +56,11 @@ def _reach(model: LanguageModel) -> dict[str, Reals]:
     return largest
 
 
-def _of_pairs(model: LanguageModel, reach: Reals) -> Reals:
+def _of_pairs(model: LanguageModel, layer: int, reach: Reals) -> Reals:
     """The larger of both numbers that a rotary position turns into each other."""
-    if not model.rotary:
+    if (rotary := model.turn(layer)) is None:
         return reach
-    heads, half = reach.reshape(model.heads, -1).copy(), model.rotated // 2
+    heads, half = reach.reshape(model.heads, -1).copy(), rotary.turned // 2
     larger = np.maximum(heads[:, :half], heads[:, half : 2 * half])
     heads[:, : 2 * half] = np.tile(larger, (1, 2))
     return heads.reshape(-1)
@@ -74,7 +74,10 @@ def _factors(reach: Reals, met: Reals) -> Reals:
 
 
 def _multiply(arrays: dict[str, NDArray[Any]], name: str, by: Reals) -> None:
-    """Multiplies the results of a product."""
+    """Multiplies the results of a product, behind its normalisation if it has one."""
+    if f"{name}.gain" in arrays:
+        arrays[f"{name}.gain"] = arrays[f"{name}.gain"] * by
+        return
     arrays[f"{name}.weight"] = arrays[f"{name}.weight"] * by[:, None]
     if f"{name}.bias" in arrays:
         arrays[f"{name}.bias"] = arrays[f"{name}.bias"] * by

@@ -11,7 +11,9 @@ text has an attention, caches and inputs of its own, whose names end with its nu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,9 +25,11 @@ from .. import int4
 from ..graph import TABLE_SIZE, Graph, Kind, Layer, PastePlace, Value, Window
 from ..normalisation import ONE, quotient_scale, softmax
 from ..regions import Cache
+from . import reference
 from .activation import ACTIVATIONS
-from .integers import WEIGHT_BITS, Integers
+from .integers import WEIGHT_BITS, Filters, Integers
 from .model import LanguageError, LanguageModel
+from .rotary import Rotary
 
 _ONCE_16 = 1 << SCALE_SHIFT - 4  # a factor of 1 with `times16`
 
@@ -87,9 +91,9 @@ class StepBuilder:
     def build(self) -> Graph:
         """The whole step."""
         x = self._input("x", self.integers.steps["x"])
-        if self.model.rotary:
-            for name in ("cos", "sin"):
-                self._input(name, self.integers.steps[name])
+        for rotary in self.model.turns:
+            for name in reference.waves(self.model, rotary):
+                self._input(name, self.integers.steps[name], self.model.attention_width)
         self._counted()
         for layer in range(self.model.layers):
             rescaled, feed = self._attended(layer, x)
@@ -98,7 +102,7 @@ class StepBuilder:
 
     def _dense(self, layer: int, rescaled: str, feed: str) -> str:
         """The rest of a layer without experts."""
-        return self._residual(f"{layer}/down", self._hidden(layer, feed), rescaled, f"{layer}/z")
+        return self._residual(layer, "down", self._hidden(layer, feed), rescaled, f"{layer}/z")
 
     def _hidden(self, layer: int, feed: str) -> str:
         """What is between the two products of a layer."""
@@ -114,10 +118,13 @@ class StepBuilder:
 
     def _activated(self, x: str, y: str) -> str:
         """The activation of each number."""
-        steps, numbers = self.integers.steps, np.arange(TABLE_SIZE) - TABLE_SIZE // 2
-        real = ACTIVATIONS[self.model.activation](numbers * steps[x])
-        table = np.clip(np.rint(real / steps[y]), -128, 127).astype(np.int8)
-        return self._add("table", y, (x,), steps[y], table=table)
+        return self._tabled(x, y, ACTIVATIONS[self.model.activation])
+
+    def _tabled(self, x: str, y: str, function: Callable[[NDArray[Any]], NDArray[Any]], y_step: str = "") -> str:
+        """A function of each number. `y_step`: the tensor whose step it has, if it is another."""
+        step, numbers = self.integers.steps[y_step or y], np.arange(TABLE_SIZE) - TABLE_SIZE // 2
+        table = np.clip(np.rint(function(numbers * self.steps[x]) / step), -128, 127).astype(np.int8)
+        return self._add("table", y, (x,), step, table=table)
 
     def _input(self, name: str, step: float, channels: int = 0) -> str:
         """An input with a pixel for each token; `channels`: 0 for as many as a token has between layers."""
@@ -136,18 +143,24 @@ class StepBuilder:
     def _attended(self, layer: int, x: str) -> tuple[str, str]:
         """A layer but for what follows its second normalisation: the residual in the step of the sum, and the result of
         that normalisation."""
-        read = self._normalised(f"{layer}/attend", self._across(f"{layer}/attend", x))
+        width, read = self.model.width, x
+        if not self.model.bare:
+            read = self._normalised(f"{layer}/attend", self._across(f"{layer}/attend", x), width)
         pairs = self._attention(layer, read)
         rescaled = self._rescaled(x, f"{layer}/y")
-        y = self._residual(f"{layer}/o", self._mixed(layer, pairs), rescaled, f"{layer}/y")
-        if self.model.parallel:
-            return self._rescaled(y, f"{layer}/z"), read
+        y = self._residual(layer, "o", self._mixed(layer, pairs), rescaled, f"{layer}/y")
+        if self.model.parallel or self.model.bare:
+            return self._rescaled(y, f"{layer}/z"), read if self.model.parallel else y
         across = self._across(f"{layer}/feed", y)
         rescaled = self._rescaled(y, f"{layer}/z")
-        return rescaled, self._normalised(f"{layer}/feed", across)
+        return rescaled, self._normalised(f"{layer}/feed", across, width)
 
     def _scores(self, x: str) -> str:
-        return self._product("output", self._normalised("last", self._across("last", x)), "scores")
+        last = self._normalised("last", self._across("last", x), self.model.width)
+        if not self.model.output_cap:
+            return self._product("output", last, "scores")
+        uncapped = self._product("output", last, "uncapped")
+        return self._tabled(uncapped, "scores", partial(reference.capped, cap=self.model.output_cap))
 
     def _graph(self, part: str, outputs: Sequence[str], **fields: Any) -> Graph:
         """The network of what has been added. `part`: behind its name; `fields`: of `Graph`."""
@@ -170,50 +183,80 @@ class StepBuilder:
 
     def _product(
         self, name: str, x: str, y: str, *, relu: bool = False, gain: float = 1.0, y_step: str = "",
-        turned: bool = False,
+        turned: Rotary | None = None,
     ) -> str:  # fmt: skip
         """The product `y` of `x` with weights. `y_step`: the tensor whose step it has, if it is another; `turned`: see
         `Integers.filters`."""
-        filters = self.integers.filters(name, x, y_step or y, gain, turned)
+        return self._conv(self.integers.filters(name, x, y_step or y, gain, turned), x, y, y_step or y, relu)
+
+    def _conv(self, filters: Filters, x: str, y: str, y_step: str, relu: bool = False) -> str:
+        """The product `y` of `x` with these weights."""
         return self._add(
-            "conv", y, (x,), self.integers.steps[y_step or y], w=filters.w[:, :, None, None], bias=filters.bias,
+            "conv", y, (x,), self.integers.steps[y_step], w=filters.w[:, :, None, None], bias=filters.bias,
             scale=filters.scale, relu=relu, group=int4.GROUP if self.integers.weight_bits == WEIGHT_BITS[0] else 0,
         )  # fmt: skip
 
-    def _placed(self, name: str, x: str, gain: float = 1.0) -> str:
+    def _placed(self, layer: int, name: str, x: str, gain: float = 1.0) -> str:
         """Queries or keys, by that product: turned by their positions if these are rotary. Who turns a pair of numbers
         adds cos times the pair and sin times the same turned by a quarter, which are other weights' products."""
-        if not self.model.rotary:
-            return self._product(name, x, name, gain=gain)
+        name, rotary = f"{layer}/{name}", self.model.turn(layer)
+        normed = f"{name}.gain" in self.model.arrays
+        if rotary is None:
+            parts = self.model.normed
+            return self._gained(name, x, name, name, parts, gain) if normed else self._product(name, x, name, gain=gain)
         step, parts = self.integers.steps[name], list[str]()
-        for factor, turned in (("cos", False), ("sin", True)):
-            product = self._product(name, x, f"{name}/by_{factor}", gain=gain, y_step=name, turned=turned)
-            scale = self.integers.multiplier(f"{name}/{factor}", self.integers.steps[factor])
-            parts.append(self._add("mul", f"{name}/{factor}", (product, factor), step, scale=scale))
+        straight, by = (f"{name}/by_{wave}" for wave in ("cos", "sin"))
+        if normed:
+            width = self.model.attention_width
+            self._gained(name, x, straight, name, self.model.normed, gain)
+            w = reference.quarter(self.model, rotary, np.eye(width)).T
+            self._conv(self.integers.of(w, np.zeros(width), name, name), straight, by, name)
+        else:
+            self._product(name, x, straight, gain=gain, y_step=name)
+            self._product(name, x, by, gain=gain, y_step=name, turned=rotary)
+        for product, wave in zip((straight, by), reference.waves(self.model, rotary), strict=True):
+            scale = self.integers.multiplier(f"{name}/{wave}", self.integers.steps[wave])
+            parts.append(self._add("mul", f"{name}/{wave}", (product, wave), step, scale=scale))
         return self._add("add", name, parts, step)
+
+    def _gained(self, name: str, x: str, y: str, y_step: str, parts: int = 1, gain: float = 1.0) -> str:
+        """The product of that name, each of its parts normalised, times its gains and `gain`, in the step of `y_step`.
+        Weights of single channels have 8 bits, also where others have fewer."""
+        gains, long = self.model.arrays[f"{name}.gain"].astype(np.float64), self._product(name, x, f"{name}/long")
+        across = self._across(f"{name}/over", long, parts)
+        over = self._normalised(f"{name}/over", across, len(gains) // parts, parts)
+        whole = replace(self.integers, weight_bits=WEIGHT_BITS[-1])
+        filters = whole.of(gains[:, None] * gain, np.zeros(len(gains)), over, y_step)
+        return self._add(
+            "depthwise", y, (over,), self.integers.steps[y_step], w=filters.w[:, :, None, None], bias=filters.bias,
+            scale=filters.scale,
+        )  # fmt: skip
 
     def _rescaled(self, r: str, y: str) -> str:
         """The residual `r` in the step of the sum `y`: it grows from layer to layer. It comes before what it is added
         to, whose operands would wait for it otherwise."""
-        step = self.integers.steps[y]
-        numbers = np.arange(TABLE_SIZE) - TABLE_SIZE // 2
-        table = np.clip(np.rint(numbers * self.steps[r] / step), -128, 127)
-        return self._add("table", f"{y}/rescaled", (r,), step, table=table.astype(np.int8))
+        return self._tabled(r, f"{y}/rescaled", lambda numbers: numbers, y)
 
-    def _residual(self, name: str, x: str, rescaled: str, y: str) -> str:
-        """A product that is added to the residual."""
-        return self._add("add", y, (self._product(name, x, f"{y}/more", y_step=y), rescaled), self.integers.steps[y])
+    def _residual(self, layer: int, name: str, x: str, rescaled: str, y: str) -> str:
+        """A product that is added to the residual, normalised if it is."""
+        name, more = f"{layer}/{name}", f"{y}/more"
+        if f"{name}.gain" in self.model.arrays:
+            self._gained(name, x, more, y)
+        else:
+            self._product(name, x, more, y_step=y)
+        return self._add("add", y, (more, rescaled), self.integers.steps[y])
 
-    def _across(self, name: str, x: str) -> str:
-        """Tokens along channels, features along pixels: the vector unit divides all pixels of a channel."""
-        return self._add("transpose", f"{name}/across", (x,), self.integers.steps[x])
+    def _across(self, name: str, x: str, parts: int = 1) -> str:
+        """Tokens (of so many parts of their features each) along channels, features along pixels: the vector unit
+        divides all pixels of a channel."""
+        return self._add("transpose", f"{name}/across", (x,), self.steps[x], groups=parts)
 
-    def _normalised(self, name: str, across: str) -> str:
-        """Each token over its root mean square, turned back."""
-        step, width = self.integers.steps[name], self.model.width
+    def _normalised(self, name: str, across: str, width: int, parts: int = 1) -> str:
+        """Each part of a token, `width` features, over its root mean square, turned back."""
+        step = self.integers.steps[name]
         scale = round(quotient_scale("root", width, step))
         over = self._add("normalise", f"{name}/over", (across,), step, by="root", scale=scale, times16=True)
-        return self._add("transpose", name, (over,), step)
+        return self._add("transpose", name, (over,), step, groups=parts)
 
     def _named(self, name: str, text: int) -> str:
         return named(name, text, len(self.news))
@@ -234,7 +277,7 @@ class StepBuilder:
         context, step = self.model.context, self.integers.steps[name]
         old = context - tokens
         past = f"{new}/past"
-        self.inputs.append(Value(past, self.model.width, 1, old, step))
+        self.inputs.append(Value(past, self.model.attention_width, 1, old, step))
         places = PastePlace(0, 0, 1, 1, 1, old), PastePlace(0, old, 1, 1, 1, tokens)
         rows = self._add("paste", f"{new}/rows", (past, new), step, places=places)
         self.caches.append(Cache(rows, past, new, 2 * context, self._region(new)))
@@ -248,9 +291,9 @@ class StepBuilder:
         """By text what each new token takes of each key, and the values, both with keys along channels. Keys come
         first, and values are turned at once: neither needs the scores."""
         texts = range(len(self.news))
-        self._placed(f"{layer}/k", x)
+        self._placed(layer, "k", x)
         keys = [self._cached(f"{layer}/k", text) for text in texts]
-        self._placed(f"{layer}/q", x, gain=self.model.score_gain)
+        self._placed(layer, "q", x, gain=self.model.score_gain)
         self._product(f"{layer}/v", x, f"{layer}/v")
         values = [self._turned(layer, text) for text in texts]
         segments: list[list[Layer]] = []
@@ -273,12 +316,16 @@ class StepBuilder:
     def _shares(self, layer: int, text: int, keys: str) -> str:
         """What each new token of a text takes of each of its keys."""
         integers, heads, name = self.integers, self.model.heads, self._named(f"{layer}/attention", text)
-        steps = {each: integers.steps[f"{layer}/{each}"] for each in ("q", "k", "scores")}
+        cap, met = self.model.score_cap, "uncapped" if self.model.score_cap else "scores"
+        steps = {each: integers.steps[f"{layer}/{each}"] for each in {"q", "k", "scores", met}}
         q = self._of_text(f"{layer}/q", text)
         keep, mask = self._named("keep", text), self._named("mask", text)
-        scale = integers.multiplier(f"{layer}/scores", steps["q"], steps["k"], 1 / steps["scores"])
-        result = self._named(f"{layer}/scores", text)
-        scores = self._add("product", result, (keys, q), steps["scores"], groups=heads, scale=scale)
+        scale = integers.multiplier(f"{layer}/scores", steps["q"], steps["k"], 1 / steps[met])
+        scores = self._named(f"{layer}/{met}", text)
+        self._add("product", scores, (keys, q), steps[met], groups=heads, scale=scale)
+        if cap:
+            result = self._named(f"{layer}/scores", text)
+            scores = self._tabled(scores, result, partial(reference.capped, cap=cap), f"{layer}/scores")
         kept = self._add("mul", f"{name}/kept", (scores, keep), steps["scores"], scale=_ONCE_16, times16=True)
         masked = self._add("add", f"{name}/masked", (kept, mask), steps["scores"])
         less, table, over = softmax(name, masked, steps["scores"])

@@ -13,6 +13,7 @@ from .. import int4
 from ..layers import SCALE_LIMIT
 from . import reference
 from .model import LanguageError, LanguageModel, Reals
+from .rotary import Rotary
 
 #: Part of the values that lie within a tensor's range; the others saturate.
 COVERED = 0.9999
@@ -39,9 +40,9 @@ class Integers:
     steps: dict[str, float]
     weight_bits: int = 8
 
-    def filters(self, name: str, x: str, y: str, gain: float = 1.0, turned: bool = False) -> Filters:
+    def filters(self, name: str, x: str, y: str, gain: float = 1.0, turned: Rotary | None = None) -> Filters:
         """The product `name` (an entry of the model without ".weight") from tensor x to y, its weights and its bias
-        times `gain`. `turned`: its result turned by a quarter (`reference.quarter`).
+        times `gain`. `turned`: its result turned by a quarter of these (`reference.quarter`).
 
         Raises LanguageError if no multiplier says its steps.
         """
@@ -49,8 +50,11 @@ class Integers:
         assert w is not None
         bias = self.model.arrays.get(f"{name}.bias", np.zeros(len(w), np.float32))
         if turned:
-            w, bias = reference.quarter(self.model, w.T).T, reference.quarter(self.model, bias)
-        w, bias = w.astype(np.float64) * gain, bias.astype(np.float64) * gain
+            w, bias = reference.quarter(self.model, turned, w.T).T, reference.quarter(self.model, turned, bias)
+        return self.of(w.astype(np.float64) * gain, bias.astype(np.float64) * gain, x, y)
+
+    def of(self, w: NDArray[np.float64], bias: NDArray[np.float64], x: str, y: str) -> Filters:
+        """The product with these weights and biases from tensor x to y. Raises LanguageError, as `filters`."""
         ratio = self.steps[x] / self.steps[y]
         most = int4.LARGEST if self.weight_bits == WEIGHT_BITS[0] else 127
         scale = min(SCALE_LIMIT, max(1, round(float(np.abs(w).max()) / most * ratio * _ONE)))
@@ -72,11 +76,10 @@ class Integers:
         return number
 
     def entered(self, tokens: NDArray[np.int64], first: int) -> dict[str, NDArray[np.int8]]:
-        """What goes into a step by name, int8 [1, W, 1, tokens]: `x` into the first layer and, of a model with rotary
-        positions, `cos` and `sin` (`reference.turns`). `first`: position of the first token."""
+        """What goes into a step by name, int8 [1, ..., 1, tokens]: `x` into the first layer and, of a model with rotary
+        positions, cosines and sines (`reference.turns`). `first`: position of the first token."""
         real = {"x": reference.embedded(self.model, tokens, first)}
-        if self.model.rotary:
-            real |= reference.turns(self.model, len(tokens), first)
+        real |= reference.turns(self.model, len(tokens), first)
         return {
             name: np.clip(np.rint(value / self.steps[name]), -128, 127).astype(np.int8).T[None, :, None, :].copy()
             for name, value in real.items()
@@ -94,7 +97,7 @@ def integers(model: LanguageModel, weight_bits: int = 8) -> Integers:
     tokens = model.tokens(model.calibration)
     for first in range(0, len(tokens), model.context):
         reference.scores(model, tokens[first : first + model.context], watch)
-    steps: dict[str, float] = {"cos": 1 / 127, "sin": 1 / 127} if model.rotary else {}
+    steps = {name: rotary.largest / 127 for rotary in model.turns for name in reference.waves(model, rotary)}
     for name, arrays in sizes.items():
         steps[name] = float(np.quantile(np.concatenate(arrays), COVERED)) / 127
         if not steps[name] > 0:

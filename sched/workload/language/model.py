@@ -36,6 +36,7 @@ from meshloom.hw.spec.config import near_or_all
 from ...support.archives import DAMAGE, read_archive
 from ..layers import WorkloadError
 from ..zoo import DATA
+from .rotary import Rotary
 from .tokenizer import Characters, Tokenizer
 
 #: Models that ship, by name.
@@ -54,11 +55,15 @@ class LanguageError(WorkloadError):
 class LanguageModel:
     """A model: `arrays` are its weights by name, as in the file, float32; beside the file's there may be
     `N/gate.weight`, and a bias of any product. `activation`: between a layer's products (`activation.ACTIVATIONS`).
-    `rotary`: the base of rotary positions (Su et al., "RoFormer", 2021, equation 15), 0 without; such a model has no
-    `position`, and looks at `longest` tokens. The first half of `turned` numbers of each head turns with their second
-    half (0: of all). `parallel`: a layer's products read what its attention reads. `reach`: tokens that it could
-    look at with another context, 0 for no more. `gain`: of scores, 0 for one over the root of a head's width;
-    `epsilon`: beside a mean of squares. `ends`: tokens behind which a text is over."""
+    `rotary`: of each layer, None for one in which positions turn nothing; () without: a model with rotary positions
+    has no `position`, and looks at `longest` tokens. `parallel`: a layer's products read what its attention reads;
+    `bare`: they read the residual as it is. `reach`: tokens that it could look at with another context, 0 for no more.
+    `gain`: of scores, 0 for one over the root of a head's width; `epsilon`: beside a mean of squares. `ends`: tokens
+    behind which a text is over.
+
+    With `N/q.gain` and `N/k.gain` queries and keys are normalised before positions turn them, in `normed` parts, and
+    multiplied by that. With `N/o.gain` and `N/down.gain` that is done with what is added to the residual. `score_cap`,
+    `output_cap`: c of c tanh(x / c), which scores of keys and of tokens become; 0 for none."""
 
     name: str
     arrays: dict[str, Reals]
@@ -68,12 +73,15 @@ class LanguageModel:
     held_out: str
     top: int = 0
     activation: str = "relu"
-    rotary: float = 0.0
-    turned: int = 0
+    rotary: tuple[Rotary | None, ...] = ()
     parallel: bool = False
+    bare: bool = False
+    normed: int = 0
     longest: int = 0
     reach: int = 0
     gain: float = 0.0
+    score_cap: float = 0.0
+    output_cap: float = 0.0
     epsilon: float = 1e-6
     ends: tuple[int, ...] = ()
 
@@ -85,7 +93,17 @@ class LanguageModel:
     @property
     def context(self) -> int:
         """Tokens that it can look at."""
-        return self.longest if self.rotary else len(self.arrays["position"])
+        return len(self.arrays["position"]) if "position" in self.arrays else self.longest
+
+    @property
+    def attention_width(self) -> int:
+        """Numbers of all heads of a token."""
+        return len(self.arrays["0/q.weight"])
+
+    @property
+    def head_width(self) -> int:
+        """Numbers of a head."""
+        return self.attention_width // self.heads
 
     @property
     def gated(self) -> bool:
@@ -96,20 +114,24 @@ class LanguageModel:
     def decisive(self) -> str:
         """What decides its tokens besides `arrays`, and is not usual: empty for a model of an archive."""
         usual = {field.name: field.default for field in fields(self)}
-        names = ("activation", "rotary", "turned", "parallel", "longest", "gain", "epsilon", "ends")
-        own = {name: getattr(self, name) for name in names if getattr(self, name) != usual[name]}
+        names = usual.keys() - {"name", "arrays", "heads", "tokenizer", "calibration", "held_out", "top", "reach"}
+        own = {name: getattr(self, name) for name in sorted(names) if getattr(self, name) != usual[name]}
         more = {"heads": self.heads, "calibration": self.calibration, "tokenizer": self.tokenizer.digest}
         return str(own | more) if own else ""
 
     @property
-    def rotated(self) -> int:
-        """Numbers of a head that its position turns."""
-        return self.turned or self.width // self.heads
+    def turns(self) -> tuple[Rotary, ...]:
+        """The rotary positions of its layers, each once."""
+        return tuple(dict.fromkeys(rotary for rotary in self.rotary if rotary))
+
+    def turn(self, layer: int) -> Rotary | None:
+        """How positions turn queries and keys of a layer."""
+        return self.rotary[layer] if self.rotary else None
 
     @cached_property
     def score_gain(self) -> float:
         """What scores are multiplied by."""
-        return self.gain or (self.width // self.heads) ** -0.5
+        return self.gain or self.head_width**-0.5
 
     @property
     def layers(self) -> int:

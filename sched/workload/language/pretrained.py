@@ -6,14 +6,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 from pydantic import ValidationError
 
 from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode
 
 from .checkpoint import CONFIG, GENERATION, INDEX, TOKENIZER, WEIGHTS, Weights, check_size, read_table
 from .equalisation import equalised
-from .families import FAMILIES, Family
+from .families import FAMILIES, REFUSED
+from .family import Family
+from .form import Form
 from .model import SHIPPED, LanguageError, LanguageModel
 from .model import load as load_archive
 from .tokenizer import Pieces
@@ -73,21 +74,24 @@ def of_folder(path: Path, calibration: str, held_out: str, context: int = 0) -> 
             f"of 2 to {longest}, not {context}"
         )
     context = context or min(longest, CONTEXT)
-    decoder = family.decoder(Weights(folder), context)
+    decoder = family.decoder
     model = LanguageModel(
         folder.resolve().name,
-        {name: np.ascontiguousarray(array, np.float32) for name, array in decoder.arrays.items()},
-        decoder.heads,
+        Form(decoder, family.names, Weights(folder)).arrays(context),
+        decoder.shape.heads,
         _tokenizer(folder),
         calibration,
         held_out,
         activation=decoder.activation,
         rotary=decoder.rotary,
-        turned=decoder.turned,
         parallel=decoder.parallel,
+        bare=decoder.bare,
+        normed=decoder.normed,
         longest=context,
         reach=longest,
         gain=decoder.gain,
+        score_cap=decoder.score_cap,
+        output_cap=decoder.output_cap,
         epsilon=decoder.epsilon,
         ends=_ends(folder),
     )
@@ -123,6 +127,8 @@ def _family(folder: Path) -> Family:
             f"{where}: quantization_config: its weights are quantised already ({method}); take the model in floating "
             "point: its weights are rounded here, --weight-bits says how"
         )
+    if kind in REFUSED:
+        raise LanguageError(f"{where}: model_type is {kind!r}: {REFUSED[kind]}; take another model")
     if kind not in FAMILIES:
         raise LanguageError(
             f"{where}: model_type is {kind!r}; those that are read are {', '.join(sorted(FAMILIES))}. Others may run "

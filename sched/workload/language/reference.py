@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from .activation import ACTIVATIONS
 from .model import LanguageModel, Reals
+from .rotary import Rotary
 
 Tokens = NDArray[np.int64]
 #: What a value is called, and the value: for whoever wants to know how large values become.
@@ -28,21 +29,32 @@ def normalised(x: Reals, epsilon: float = 1e-6) -> Reals:
 def embedded(model: LanguageModel, tokens: Tokens, first: int = 0) -> Reals:
     """What goes into the first layer, [tokens, W]; `first`: position of the first token."""
     x = model.arrays["embedding"][tokens]
-    return x if model.rotary else x + model.arrays["position"][first : first + len(tokens)]
+    return x + model.arrays["position"][first : first + len(tokens)] if "position" in model.arrays else x
+
+
+def waves(model: LanguageModel, rotary: Rotary) -> tuple[str, str]:
+    """What the cosine and the sine of rotary positions are called."""
+    number = model.turns.index(rotary)
+    return (f"cos{number}", f"sin{number}") if number else ("cos", "sin")
 
 
 def turns(model: LanguageModel, count: int, first: int = 0) -> dict[str, Reals]:
-    """The cosine `cos` and the sine `sin` by which rotary positions turn each number of so many tokens, [tokens, W]."""
-    width, half = model.width // model.heads, model.rotated // 2
-    angles = np.arange(first, first + count)[:, None] * model.rotary ** -(np.arange(half) / half)
-    each = np.tile(np.pad(np.tile(angles, (1, 2)), ((0, 0), (0, width - 2 * half))), (1, model.heads))
-    return {"cos": np.cos(each).astype(np.float32), "sin": np.sin(each).astype(np.float32)}
+    """The cosines and sines (`waves`) by which rotary positions turn each number of so many tokens, [tokens, A]: A is
+    the width of all heads."""
+    result: dict[str, Reals] = {}
+    for rotary in model.turns:
+        angles = np.tile(np.arange(first, first + count)[:, None] * np.array(rotary.frequencies), (1, 2))
+        stays = ((0, 0), (0, model.head_width - rotary.turned))
+        for name, wave, still in zip(waves(model, rotary), (np.cos, np.sin), (1, 0), strict=True):
+            head = np.pad(rotary.factor * wave(angles), stays, constant_values=still)
+            result[name] = np.tile(head, (1, model.heads)).astype(np.float32)
+    return result
 
 
-def quarter(model: LanguageModel, x: NDArray[Any]) -> NDArray[Any]:
-    """Each pair of the numbers of a head that turn, turned by 90 degrees, [..., W]: (a, b) becomes (-b, a). The others
+def quarter(model: LanguageModel, rotary: Rotary, x: NDArray[Any]) -> NDArray[Any]:
+    """Each pair of the numbers of a head that turn, turned by 90 degrees, [..., A]: (a, b) becomes (-b, a). The others
     are 0."""
-    heads, half = x.reshape(*x.shape[:-1], model.heads, -1), model.rotated // 2
+    heads, half = x.reshape(*x.shape[:-1], model.heads, -1), rotary.turned // 2
     result = np.zeros_like(heads)
     result[..., :half], result[..., half : 2 * half] = -heads[..., half : 2 * half], heads[..., :half]
     return result.reshape(x.shape)
@@ -57,42 +69,86 @@ def scores(model: LanguageModel, tokens: Tokens, watch: Watch = _ignore) -> Real
     """Scores of the next token behind each token, [tokens, V]. `watch` is told each value by the name that
     `graph.step_graph` has for it."""
     x = embedded(model, tokens)
-    count, width, heads = len(tokens), model.width, model.heads
+    count, heads = len(tokens), model.heads
     causal = np.triu(np.full((count, count), -np.inf, np.float32), 1)
     watch("x", x)
     for layer in range(model.layers):
-        y = normalised(x, model.epsilon)
-        watch(f"{layer}/attend", y)
-        q, k, v = (_linear(model, f"{layer}/{name}", y) for name in "qkv")
-        q *= np.float32(model.score_gain)
-        if model.rotary:
-            for name, value in (("q", q), ("k", k)):  # what is turned is in the step of what comes of it
-                watch(f"{layer}/{name}", value)
-            turn = turns(model, count)
-            q, k = (value * turn["cos"] + quarter(model, value) * turn["sin"] for value in (q, k))
-        for name, value in (("q", q), ("k", k), ("v", v)):
-            watch(f"{layer}/{name}", value)
+        y = _read(model, f"{layer}/attend", x, watch)
+        q, k = _placed(model, layer, "q", y, watch, model.score_gain), _placed(model, layer, "k", y, watch)
+        v = _linear(model, f"{layer}/v", y)
+        watch(f"{layer}/v", v)
         by_head = [value.reshape(count, heads, -1).transpose(1, 0, 2) for value in (q, k, v)]
         scored = by_head[0] @ by_head[1].transpose(0, 2, 1)
-        watch(f"{layer}/scores", np.where(causal < 0, np.float32(0), scored).astype(np.float32))
+        seen = np.where(causal < 0, np.float32(0), scored).astype(np.float32)
+        if model.score_cap:
+            watch(f"{layer}/uncapped", seen)
+            scored, seen = (capped(each, model.score_cap) for each in (scored, seen))
+        watch(f"{layer}/scores", seen)
         e = np.exp(scored + causal - (scored + causal).max(axis=-1, keepdims=True))
-        mixed = (e / e.sum(axis=-1, keepdims=True) @ by_head[2]).transpose(1, 0, 2).reshape(count, width)
+        mixed = (e / e.sum(axis=-1, keepdims=True) @ by_head[2]).transpose(1, 0, 2).reshape(count, -1)
         watch(f"{layer}/mixed", mixed)
-        x = x + _linear(model, f"{layer}/o", mixed)
+        x = x + _added(model, f"{layer}/o", mixed, watch)
         watch(f"{layer}/y", x)
         if not model.parallel:
-            y = normalised(x, model.epsilon)
-            watch(f"{layer}/feed", y)
+            y = _read(model, f"{layer}/feed", x, watch)
         if model.experts(layer):
             x = x + _mixture(model, layer, y, watch)
         else:
-            x = x + _linear(model, f"{layer}/down", _hidden(model, layer, y, watch))
+            x = x + _added(model, f"{layer}/down", _hidden(model, layer, y, watch), watch)
         watch(f"{layer}/z", x)
     y = normalised(x, model.epsilon)
     watch("last", y)
     result = y @ model.arrays["output"].T + model.arrays.get("output.bias", np.float32(0))
+    if model.output_cap:
+        watch("uncapped", result)
+        result = capped(result, model.output_cap)
     watch("scores", result)
     return result
+
+
+def capped(x: NDArray[Any], cap: float) -> NDArray[Any]:
+    """What comes near `cap` and minus that, and never beyond."""
+    return (np.tanh(x / cap) * cap).astype(x.dtype)
+
+
+def _read(model: LanguageModel, name: str, x: Reals, watch: Watch) -> Reals:
+    """What the first products of half a layer read of the residual."""
+    if model.bare:
+        return x
+    y = normalised(x, model.epsilon)
+    watch(name, y)
+    return y
+
+
+def _placed(model: LanguageModel, layer: int, name: str, x: Reals, watch: Watch, gain: float = 1.0) -> Reals:
+    """Queries or keys, normalised and turned by their positions if they are."""
+    at, rotary = f"{layer}/{name}", model.turn(layer)
+    value = _linear(model, at, x)
+    if (gains := model.arrays.get(f"{at}.gain")) is not None:
+        watch(f"{at}/long", value)
+        parts = value.reshape(len(value), model.normed, -1)
+        over = normalised(parts, model.epsilon).reshape(value.shape)
+        watch(f"{at}/over", over)
+        value = over * gains
+    value = value * np.float32(gain)
+    if rotary:
+        watch(at, value)  # what is turned is in the step of what comes of it
+        turn = turns(model, len(x))
+        cos, sin = waves(model, rotary)
+        value = value * turn[cos] + quarter(model, rotary, value) * turn[sin]
+    watch(at, value)
+    return value
+
+
+def _added(model: LanguageModel, name: str, x: Reals, watch: Watch) -> Reals:
+    """The product of that name as it is added to the residual: normalised, if it is."""
+    value = _linear(model, name, x)
+    if (gains := model.arrays.get(f"{name}.gain")) is None:
+        return value
+    watch(f"{name}/long", value)
+    over = normalised(value, model.epsilon)
+    watch(f"{name}/over", over)
+    return over * gains
 
 
 def _hidden(model: LanguageModel, layer: int, y: Reals, watch: Watch) -> Reals:

@@ -10,17 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 from ml_dtypes import bfloat16
+from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 from meshloom.sched.workload.language import checkpoint, pretrained, reference
 from meshloom.sched.workload.language.activation import ACTIVATIONS
+from meshloom.sched.workload.language.families import FAMILIES
 from meshloom.sched.workload.language.graph import step_graph
 from meshloom.sched.workload.language.integers import integers
 from meshloom.sched.workload.language.model import LanguageError, LanguageModel
+from meshloom.sched.workload.language.rotary import RotaryTable
 from meshloom.sched.workload.language.tokenizer import Pieces
 
-from ..language_models import DECODERS, decoder
+from ...tiers import slow_but
+from ..language_models import DECODERS, DECODERS_FOLDER, decoder
 from .test_language import run
 
 
@@ -46,6 +50,10 @@ def configured(folder: Path, **changes: Any) -> str:
     return str(folder)
 
 
+#: Some of their layers look at 32 tokens, or positions are those of a training with 32 ("phi3").
+BOUNDED = ("gemma2", "gemma3", "gpt_neo", "phi3")
+
+
 @pytest.mark.parametrize("family", DECODERS)
 def test_it_says_what_transformers_says(family: str, tmp_path: Path) -> None:
     folder = decoder(family, tmp_path)
@@ -55,18 +63,21 @@ def test_it_says_what_transformers_says(family: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(model.tokens("what light is the sun?"), tokens)
     np.testing.assert_allclose(reference.scores(model, tokens)[-len(logits) :], logits, atol=2e-5)
     assert model.text(tokens.tolist()) == "what light is the sun?"
-    assert model.context == (32 if family == "gpt_neo" else 48), "what its layers can look at"
+    assert model.context == (32 if family in BOUNDED else 48), "what its layers can look at"
     assert pretrained.load(str(folder / "config.json"), context=20).context == 20
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt2", "gpt_neox"])
+@pytest.mark.parametrize(
+    "family", slow_but(DECODERS, "llama", "gpt2", "gpt_neox", "gemma2", "gemma3", "qwen3", "olmo2", "smollm3")
+)
 def test_its_integers_are_near_and_the_same_however_a_prompt_is_cut(family: str, tmp_path: Path) -> None:
     model = pretrained.load(str(decoder(family, tmp_path)), context=24)
     numbers, tokens = integers(model), model.tokens(model.held_out)[:12]
     found: list[Any] = []
     for count in (1, 4, 12):
         graph = step_graph(numbers, count)
-        caches: dict[str, Any] = {cache.new: np.zeros((16, 0), np.int8) for cache in graph.caches}
+        none = np.zeros((model.attention_width, 0), np.int8)
+        caches: dict[str, Any] = {cache.new: none for cache in graph.caches}
         rows: list[Any] = []
         for first in range(0, len(tokens), count):
             scores, caches = run(graph, model, tokens[first : first + count], caches)
@@ -145,7 +156,7 @@ def test_scores_of_their_own(tmp_path: Path) -> None:
     save(folder, some | {"lm_head.weight": own | {"data": bytes(len(own["data"]))}})
     model = pretrained.load(str(folder))
     assert not model.arrays["output"].any()
-    assert not model.arrays["output.bias"].any()
+    assert "output.bias" not in model.arrays
     assert model.arrays["embedding"].any()
 
 
@@ -167,6 +178,87 @@ def test_scores_that_are_of_the_embedding(family: str, prefix: str, tmp_path: Pa
         pretrained.load(str(folder))
 
 
+def _varied(family: str, folder: Path, **changes: Any) -> NDArray[np.float32]:
+    """The scores of the prompt, with another configuration."""
+    model = pretrained.load(configured(decoder(family, folder), **changes))
+    return reference.scores(model, model.tokens("what light is the sun?"))
+
+
+def test_scores_of_gpt_2_that_are_not_scaled(tmp_path: Path) -> None:
+    """Queries that are twice as large say the same, since heads have four numbers each."""
+    plain = _varied("gpt2", tmp_path / "plain", scale_attn_weights=False)
+    folder = decoder("gpt2", tmp_path)
+    some = tensors(folder)
+    for layer in range(2):
+        for name, size in (("weight", 16), ("bias", 1)):
+            tensor = some[f"transformer.h.{layer}.attn.c_attn.{name}"]
+            array = np.frombuffer(tensor["data"], np.float16).astype(np.float32).reshape(size, 48).copy()
+            array[:, :16] *= 2
+            tensor |= {"dtype": "F32", "data": array.tobytes()}
+    save(folder, some)
+    model = pretrained.load(str(folder))
+    np.testing.assert_allclose(reference.scores(model, model.tokens("what light is the sun?")), plain, atol=2e-5)
+
+
+def test_scores_of_gpt_2_by_layer(tmp_path: Path) -> None:
+    usual, by_layer = (
+        pretrained.load(configured(decoder("gpt2", tmp_path / str(on)), scale_attn_by_inverse_layer_idx=on))
+        for on in (False, True)
+    )
+    for layer in range(2):  # equalised: of queries times keys nothing else has changed
+        products = [
+            model.arrays[f"{layer}/q.weight"] * model.arrays[f"{layer}/k.weight"] for model in (usual, by_layer)
+        ]
+        assert np.linalg.norm(products[1]) == pytest.approx(np.linalg.norm(products[0]) / (layer + 1), rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "longest"),
+    [
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 20, "layer_types": None}, 20),
+        ("qwen2", {"use_sliding_window": False, "sliding_window": 20, "layer_types": None}, 48),
+        ("llama", {"model_type": "mistral", "sliding_window": 20}, 20),
+        ("gemma2", {"sliding_window": 20, "layer_types": ["full_attention"] * 2}, 48),
+        ("gemma3", {"sliding_window": 20, "layer_types": None}, 20),
+    ],
+)
+def test_windows_bound_the_context(family: str, changes: dict[str, Any], longest: int, tmp_path: Path) -> None:
+    assert pretrained.load(configured(decoder(family, tmp_path), **changes)).context == longest
+
+
+def test_layers_with_windows_as_older_files_say_them(tmp_path: Path) -> None:
+    """Every second layer is not of that kind; and its positions turn as rope_theta says."""
+    older = {
+        "layer_types": None, "sliding_window_pattern": 2, "rope_parameters": None, "rope_theta": 1e6,
+        "rope_local_base_freq": 1e4,
+    }  # fmt: skip
+    newer = {kind: {"rope_type": "default", "rope_theta": base} for kind, base in (
+        ("sliding_attention", 1e4), ("full_attention", 1e6)
+    )}  # fmt: skip
+    expected = _varied("gemma3", tmp_path / "newer", rope_parameters=newer)
+    np.testing.assert_array_equal(_varied("gemma3", tmp_path / "older", **older), expected)
+
+
+def test_stretched_positions_are_those_of_transformers() -> None:
+    for each in json.loads((DECODERS_FOLDER / "rotary.json").read_text()):
+        rotary = RotaryTable.model_validate(each["table"]).rotary(1.0, 16, 256, 256)
+        np.testing.assert_allclose(rotary.frequencies, each["frequencies"], rtol=1e-5, err_msg=str(each["table"]))
+        assert rotary.factor == pytest.approx(each["factor"]), each["table"]
+
+
+def test_falcon_of_other_kinds(tmp_path: Path) -> None:
+    """One key and value for all heads, or one for each, as its fused matrix has them."""
+    for changes, groups, names in (
+        ({"multi_query": True}, 1, ("input_layernorm", "input_layernorm")),
+        ({"multi_query": False}, 4, ("input_layernorm", "input_layernorm")),
+        ({"multi_query": False, "parallel_attn": False}, 4, ("input_layernorm", "post_attention_layernorm")),
+    ):
+        values = json.loads((DECODERS_FOLDER / "falcon" / "config.json").read_text())
+        family = FAMILIES["falcon"].model_validate(values | {"new_decoder_architecture": False} | changes)
+        assert (family.groups, family.names.attend, family.names.feed) == (groups, *names)
+        assert family.decoder.parallel == changes.get("parallel_attn", True)
+
+
 def test_a_text_of_ones_own(tmp_path: Path) -> None:
     folder, text = decoder("llama", tmp_path), tmp_path / "own.txt"
     text.write_text("the sun is the east " * 10)
@@ -181,38 +273,68 @@ def test_a_text_of_ones_own(tmp_path: Path) -> None:
 
 
 WRONG: list[tuple[str, dict[str, Any], str]] = [
-    ("llama", {"model_type": "mamba"}, r"config.json: model_type is 'mamba'; those that are read are gpt2, gpt_neo, "),
+    ("llama", {"model_type": "mamba"}, r"config.json: model_type is 'mamba'; those that are read are cohere, falcon, "),
+    ("llama", {"model_type": "bloom"}, r"'bloom': scores depend on the distance of tokens \(ALiBi\), for which"),
+    ("llama", {"model_type": "mixtral"}, r"its layers have experts, which are read from an .npz file only"),
+    ("gemma3", {"model_type": "gemma3"}, r"it reads pictures, too; save its text model alone"),
+    ("falcon", {"alibi": True}, "alibi is True: Input should be False"),
+    ("opt", {"do_layer_norm_before": False}, "do_layer_norm_before is False: Input should be True"),
+    ("opt", {"word_embed_proj_dim": 8}, "word_embed_proj_dim = 8: embeddings must be as wide as the rest, 16"),
+    ("cohere", {"use_qk_norm": True}, "use_qk_norm is True: Input should be False"),
+    ("smollm3", {"no_rope_layers": [1]}, "no_rope_layers names 1 of 2 layers"),
+    ("gemma2", {"layer_types": ["full_attention"]}, "layer_types names 1 of 2 layers"),
+    (
+        "gemma2",
+        {"layer_types": ["full_attention", "linear"]},
+        "layer_types.1 is 'linear': Input should be 'full_attent",
+    ),
     ("llama", {"hidden_size": ...}, "config.json: hidden_size: Field required; take another model"),
     (
         "llama",
         {"quantization_config": {"quant_method": "gptq", "bits": 4}},
         r"its weights are quantised already \(gptq\); take the model in floating point",
     ),
-    ("llama", {"hidden_size": 15}, "config.json: 4 heads, 2 for keys, and a width of 15: heads must divide the width"),
-    ("llama", {"head_dim": 8}, "head_dim = 8 with 4 heads: must be 4, their width"),
-    ("llama", {"rope_parameters": {"rope_type": "llama3"}}, "rope_parameters.rope_type is 'llama3': Input should be"),
-    ("llama", {"rope_scaling": {"type": "linear", "factor": 4.0}}, "'linear': Input should be 'default'"),
+    ("llama", {"num_key_value_heads": 3}, "4 heads, 3 for keys, and a width of 16: heads must divide the width, those"),
+    ("llama", {"head_dim": 3}, "4 heads of 3 numbers, of which 3 turn by the position: what turns must be pairs"),
+    ("llama", {"head_dim": 8}, r"q_proj.weight' is \[16, 16\], must be \[32, 16\] by its config"),
+    (
+        "llama",
+        {"rope_parameters": {"rope_type": "llama3"}},
+        "positions scaled as 'llama3' need factor, low_freq_factor",
+    ),
+    (
+        "llama3",
+        {
+            "rope_parameters": {
+                "rope_type": "llama3",
+                "factor": 2.0,
+                "low_freq_factor": 2.0,
+                "high_freq_factor": 2.0,
+                "original_max_position_embeddings": 32,
+            }
+        },
+        "low_freq_factor = 2.0 must be below high_freq_factor, which is 2.0",
+    ),
+    (
+        "phi3",
+        {"rope_parameters": {"rope_type": "longrope", "short_factor": [1.0]}},
+        "short_factor has 1 numbers for 2 pairs of each head",
+    ),
+    ("llama", {"rope_parameters": {"rope_type": "own"}}, "rope_parameters.rope_type is 'own': Input should be"),
     ("llama", {"hidden_act": "xielu"}, "hidden_act is 'xielu': the chip computes relu, silu"),
     (
         "llama",
         {"intermediate_size": 25},
         r"'model.layers.0.mlp.gate_proj.weight' is \[24, 16\], must be \[25, 16\] by its",
     ),
-    ("llama", {"num_hidden_layers": 3}, "its weights have no 'model.layers.2.input_layernorm.weight'; save the whole"),
-    ("qwen2", {"use_sliding_window": True}, "use_sliding_window is True: Input should be False"),
-    ("gpt2", {"n_head": 3}, "3 heads do not divide a width of 16"),
-    ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True"),
-    (
-        "gpt_neox",
-        {"num_attention_heads": 3},
-        "3 heads with a width of 16, of which 2 numbers each turn: heads must divide",
-    ),
+    ("llama", {"num_hidden_layers": 3}, "its weights have no 'model.layers.2.self_attn.q_proj.weight'; save the whole"),
+    ("gpt2", {"n_head": 3}, "3 heads, 3 for keys, and a width of 16: heads must divide the width"),
+    ("gpt_neox", {"num_attention_heads": 16}, "16 heads of 1 numbers, of which 0 turn by the position"),
     (
         "llama",
-        {"rope_parameters": None, "rope_scaling": {"type": "linear", "factor": 8.0}},
-        "rope_scaling.type is 'linear'",
+        {"rope_scaling": {"rope_type": "default", "factor": 8.0}},
+        "a factor of 8.0 without a rope_type that says what it is for",
     ),
-    ("llama", {"rope_scaling": {"rope_type": "default", "factor": 8.0}}, "rope_scaling.factor is 8.0: Input should be"),
     ("llama", {"tie_word_embeddings": False}, "its weights have no 'lm_head.weight', by which tokens get their scores"),
     ("llama", {"attention_bias": True}, "its weights have no 'model.layers.0.self_attn.q_proj.bias'"),
     ("llama", {"max_position_embeddings": 1}, "the model looks at one token, and a step at two; take another model"),
