@@ -28,8 +28,9 @@ class GenerateRequest:
         str,
         typer.Argument(
             metavar="MODEL",
-            help="Language model: shakespeare, shakespeare_experts, an .npz file, or a folder of transformers' "
-            "(config.json, safetensors, tokenizer.json; Llama, Mistral, Qwen, Gemma, OLMo, GPT-2, OPT, Pythia, ...).",
+            help="Language model: shakespeare, shakespeare_experts, an .npz file, a folder of transformers' "
+            "(config.json, safetensors, tokenizer.json; Llama, Mistral, Qwen, Gemma, OLMo, GPT-2, OPT, Pythia, ...), "
+            "or a GGUF file.",
         ),
     ]
     prompt: Annotated[str, typer.Option(metavar="TEXT", help="Text to go on from.")]

@@ -9,8 +9,10 @@ from typing import Any
 from meshloom.sched.workload.language.drawn import entries
 from meshloom.sched.workload.language.model import LanguageModel, model_of
 
-__all__ = ["DECODERS", "DECODERS_FOLDER", "decoder", "entries", "model_with_experts", "random_model"]
+__all__ = ["DECODERS", "DECODERS_FOLDER", "GGUFS", "decoder", "entries", "model_with_experts", "random_model"]
 DECODERS_FOLDER = Path(__file__).parent / "workload" / "decoders"
+#: GGUF files of such models, with what llama.cpp computes of them (`scripts/tiny_ggufs.py` has written them).
+GGUFS = DECODERS_FOLDER.parent / "ggufs"
 #: Transformers' models that are read (`scripts/tiny_decoders.py` has written one or two of each family).
 DECODERS = tuple(sorted(path.name for path in DECODERS_FOLDER.iterdir() if path.is_dir()))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, cast
 
@@ -45,18 +46,55 @@ def _instead(folder: Path) -> str:
             "the folder has an adapter (LoRA) alone; save it merged into its model: "
             "model.merge_and_unload().save_pretrained(...), and the tokenizer beside it"
         )
-    return "name the folder in which transformers' `save_pretrained` has put a model (GGUF files are not read)"
+    if files := sorted(folder.glob("*.gguf")):
+        return f"name the file itself: {files[0]}"
+    return "name the folder in which transformers' `save_pretrained` has put a model, or a GGUF file"
 
 
-class Weights:
-    """The tensors of a folder: `weights(name, *shape)` is one of that shape (0: any size), float32.
+class Weights(ABC):
+    """The tensors of a model: `weights(name, *shape)` is one of that shape (0: any size), float32. `folder`: where they
+    are; `sizes`: the table that says how large they must be; `again`: what to do with those that are not as they should
+    be. What calls a tensor by its name raises LanguageError for one that is missing, of another shape, no floating
+    point or not finite."""
 
-    Raises LanguageError for files that are missing or damaged, and tensors that are missing, of another shape, no
-    floating point or not finite.
-    """
+    sizes, again = CONFIG, "save the model again"
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+
+    @abstractmethod
+    def __contains__(self, name: str) -> bool: ...
+
+    @abstractmethod
+    def has_prefix(self, prefix: str) -> bool:
+        """Whether the name of a tensor begins so."""
+
+    @abstractmethod
+    def _shape(self, name: str) -> tuple[int, ...]: ...
+
+    @abstractmethod
+    def _read(self, name: str) -> Reals: ...
+
+    def __call__(self, name: str, *shape: int) -> Reals:
+        if name not in self:
+            raise LanguageError(f"{self.folder}: its weights have no {name!r}; {self.again}")
+        have = self._shape(name)
+        if len(have) != len(shape) or any(must not in (0, size) for size, must in zip(have, shape, strict=True)):
+            raise LanguageError(
+                f"{self.folder}: {name!r} is {list(have)}, must be [{', '.join(str(size or 'any') for size in shape)}] "
+                f"by its {self.sizes}; {self.again}"
+            )
+        array = self._read(name)
+        if not np.isfinite(array).all():
+            raise LanguageError(f"{self.folder}: {name!r} holds other things than finite numbers; {self.again}")
+        return array
+
+
+class FolderWeights(Weights):
+    """Those of a folder. Raises LanguageError for files that are missing or damaged."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
         names = _files(folder)
         if not (folder / names[0]).is_file():
             pickle = next(folder.glob("*.bin"), None)
@@ -75,25 +113,16 @@ class Weights:
         return name in self._tensors
 
     def has_prefix(self, prefix: str) -> bool:
-        """Whether the name of a tensor begins so."""
         return any(name.startswith(prefix) for name in self._tensors)
 
-    def __call__(self, name: str, *shape: int) -> Reals:
-        tensor = self._tensors.get(name)
-        if tensor is None:
-            raise LanguageError(f"{self.folder}: its weights have no {name!r}; save the whole model again")
-        have = tuple(tensor["shape"])
-        if len(have) != len(shape) or any(must not in (0, size) for size, must in zip(have, shape, strict=True)):
-            raise LanguageError(
-                f"{self.folder}: {name!r} is {list(have)}, must be [{', '.join(str(size or 'any') for size in shape)}] "
-                f"by its {CONFIG}; save both again"
-            )
-        array: NDArray[Any] = np.frombuffer(tensor["data"], self._dtype(name, tensor["dtype"])).reshape(have)
+    def _shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self._tensors[name]["shape"])
+
+    def _read(self, name: str) -> Reals:
+        tensor = self._tensors[name]
+        array: NDArray[Any] = np.frombuffer(tensor["data"], self._dtype(name, tensor["dtype"])).reshape(tensor["shape"])
         with np.errstate(over="ignore"):
-            array = array.astype(np.float32)
-        if not np.isfinite(array).all():
-            raise LanguageError(f"{self.folder}: {name!r} holds other things than finite numbers; save the model again")
-        return array
+            return array.astype(np.float32)
 
     def _dtype(self, tensor: str, name: str) -> np.dtype[Any]:
         import ml_dtypes

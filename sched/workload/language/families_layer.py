@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AliasChoices, Field
 
-from .family import ALL, LLAMA, Activation, RotaryFamily, Share, Size
+from .family import ALL, LLAMA, Activation, Layers, Length, RotaryFamily, Share, Size
 from .form import Decoder
 from .layout import Layout
 from .rotary import Positive
@@ -53,8 +53,8 @@ class GptJ(RotaryFamily):
 
     hidden_size: Size = Field(validation_alias="n_embd")
     num_attention_heads: Size = Field(validation_alias="n_head")
-    num_hidden_layers: Size = Field(validation_alias="n_layer")
-    max_position_embeddings: Size = Field(validation_alias="n_positions")
+    num_hidden_layers: Layers = Field(validation_alias="n_layer")
+    max_position_embeddings: Length = Field(validation_alias="n_positions")
     hidden_act: Activation = Field("gelu_new", validation_alias="activation_function")
     epsilon: Positive = Field(1e-5, validation_alias="layer_norm_epsilon")
     rotary_dim: Size | None = None
@@ -163,10 +163,10 @@ class Falcon(RotaryFamily):
     )  # fmt: skip
     centred = True
 
-    num_hidden_layers: Size = Field(validation_alias=AliasChoices("num_hidden_layers", "n_layer"))
+    num_hidden_layers: Layers = Field(validation_alias=AliasChoices("num_hidden_layers", "n_layer"))
     num_attention_heads: Size = Field(validation_alias=AliasChoices("num_attention_heads", "n_head"))
     num_key_value_heads: Size | None = Field(None, validation_alias=AliasChoices("num_kv_heads", "n_head_kv"))
-    max_position_embeddings: Size = 2048
+    max_position_embeddings: Length = 2048
     hidden_act: Activation = Field("gelu", validation_alias="activation")
     epsilon: Positive = Field(1e-5, validation_alias="layer_norm_epsilon")
     tie_word_embeddings: bool = True

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from .family import ALL, Activation, Family, Size
+from .family import ALL, Activation, Family, Layers, Length, Size
 from .form import Decoder
 from .layout import Layout
 from .rotary import Positive
@@ -42,8 +42,8 @@ class Gpt2(_Learned):
 
     hidden_size: Size = Field(validation_alias="n_embd")
     num_attention_heads: Size = Field(validation_alias="n_head")
-    num_hidden_layers: Size = Field(validation_alias="n_layer")
-    max_position_embeddings: Size = Field(validation_alias="n_positions")
+    num_hidden_layers: Layers = Field(validation_alias="n_layer")
+    max_position_embeddings: Length = Field(validation_alias="n_positions")
     scale_attn_weights: bool = True
     scale_attn_by_inverse_layer_idx: bool = False
     add_cross_attention: Literal[False] | None = None
@@ -81,8 +81,8 @@ class GptNeo(_Learned):
     )  # fmt: skip
 
     num_attention_heads: Size = Field(validation_alias="num_heads")
-    num_hidden_layers: Size = Field(validation_alias="num_layers")
-    sliding_window: Size | None = Field(256, validation_alias="window_size")
+    num_hidden_layers: Layers = Field(validation_alias="num_layers")
+    sliding_window: Length | None = Field(256, validation_alias="window_size")
     attention_layers: tuple[Literal["global", "local"], ...]
 
     @property

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from .family import LLAMA, Activation, RotaryFamily, Size
+from .family import LLAMA, Activation, Length, RotaryFamily, Size
 from .form import Decoder
 from .rotary import Positive, Rotary
 
@@ -73,7 +73,7 @@ class Gemma3(Gemma2):
 
     rope_theta: Positive = 1_000_000.0
     rope_local_base_freq: Positive = 10_000.0
-    sliding_window_pattern: Size = 6
+    sliding_window_pattern: Length = 6
 
     @property
     def kinds(self) -> tuple[str, ...]:

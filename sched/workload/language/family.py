@@ -22,7 +22,10 @@ def _computed(name: str) -> str:
 
 
 Activation = Annotated[str, AfterValidator(_computed)]
-Size = Annotated[int, Field(ge=1, lt=1 << 31, strict=True)]
+#: Tokens; and sizes and layers, as many as any model has, so that nothing is made for each of a billion.
+Length = Annotated[int, Field(ge=1, lt=1 << 31, strict=True)]
+Size = Annotated[int, Field(ge=1, le=1 << 16, strict=True)]
+Layers = Annotated[int, Field(ge=1, le=1_000, strict=True)]
 Share = Annotated[float, Field(gt=0, le=1)]
 LayerKind = Literal["full_attention", "sliding_attention"]
 #: Where Llama's tensors are, and those of many others.
@@ -43,12 +46,12 @@ class Family(Exact):
     centred: ClassVar[bool] = False  #: its normalisations take the mean away
 
     hidden_size: Size
-    num_hidden_layers: Size
+    num_hidden_layers: Layers
     num_attention_heads: Size
     num_key_value_heads: Size | None = None
     head_dim: Size | None = None
     intermediate_size: Size | None = None
-    max_position_embeddings: Size
+    max_position_embeddings: Length
     hidden_act: Activation = "silu"
     epsilon: Positive = Field(
         1e-6, validation_alias=AliasChoices("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon")
@@ -57,7 +60,7 @@ class Family(Exact):
     attention_bias: bool | None = None
     mlp_bias: bool | None = None
     use_sliding_window: bool | None = None
-    sliding_window: Size | None = None
+    sliding_window: Length | None = None
     layer_types: tuple[LayerKind, ...] | None = None
 
     @model_validator(mode="after")
@@ -126,7 +129,7 @@ class RotaryFamily(Family):
     rope_parameters: RotaryTable | None = None
     rope_scaling: RotaryTable | None = None
     partial_rotary_factor: Share | None = None
-    original_max_position_embeddings: Size | None = None
+    original_max_position_embeddings: Length | None = None
 
     @model_validator(mode="after")
     def _turnable(self) -> RotaryFamily:
@@ -164,9 +167,9 @@ class RotaryFamily(Family):
     @property
     def rotary(self) -> tuple[Rotary | None, ...]:
         """Of each layer."""
-        return tuple(
-            self.turning(self.table.of(kind), self.rope_theta) for kind in self.kinds or ("",) * self.num_hidden_layers
-        )
+        kinds = self.kinds or ("",) * self.num_hidden_layers
+        turns = {kind: self.turning(self.table.of(kind), self.rope_theta) for kind in {*kinds}}
+        return tuple(turns[kind] for kind in kinds)
 
     def turning(self, table: RotaryTable, base: float) -> Rotary:
         """That of layers with this table, or with this base if it has none."""

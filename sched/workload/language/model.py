@@ -187,7 +187,7 @@ def load(name: str) -> LanguageModel:
         raise LanguageError(
             f"unknown language model {name!r}: {near_or_all(name, SHIPPED)}, or an .npz file as "
             "scripts/train_language.py writes it; `meshloom generate` also reads a folder that transformers' "
-            "`save_pretrained` has written"
+            "`save_pretrained` has written, and a GGUF file"
         )
     try:
         if path.stat().st_size > MOST_BYTES:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import sha256
-from pathlib import Path
 from typing import Protocol
 
 
@@ -45,17 +44,16 @@ class Characters:
 
 
 class Pieces:
-    """The tokens of a file `tokenizer.json`, with those that it puts before a text. Raises ValueError for a file that
-    is none, OSError."""
+    """The tokens of a `tokenizer.json`, with those that it puts before a text. `content`: its bytes; `where` names it
+    in errors. Raises ValueError for what is none."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, content: bytes, where: str) -> None:
         import tokenizers
 
-        content = path.read_bytes()
         try:
             self._tokenizer = tokenizers.Tokenizer.from_buffer(content)
         except Exception as error:  # the library raises this type alone
-            raise ValueError(f"{path}: is no tokenizer ({error}); save it again") from error
+            raise ValueError(f"{where}: is no tokenizer ({error}); save it again") from error
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self.size, self.digest = self._tokenizer.get_vocab_size(), sha256(content).hexdigest()

@@ -197,6 +197,7 @@ def _decoder(name: str) -> Parser:
     return Parser(Path(name).suffix[1:], read, lambda: [places[name].read_bytes()], beside)
 
 
+_GGUFS = [ROOT / "tests" / "sched" / "workload" / "ggufs" / f"{name}.gguf" for name in ("llama_pieces", "gpt2")]
 SWEEP = b'name = "s"\nchips = ["tiny"]\nworkloads = ["gemm:{m}x8x8"]\nwhere = ["macs > 1"]\n[parameters]\nm = [4, 8]\n'
 TOPOLOGY = b"Layer name, H, W, FH, FW, Channels, Num Filter, Strides,\nc1,8,8,3,3,2,4,1,\ng,1,4,1,4,8,8,1,\n"
 _TRAFFIC = TrafficSettings(side=(4, 4), cycles=100)
@@ -223,6 +224,11 @@ PARSERS = {
     "decoder": _decoder(checkpoint.CONFIG),
     "decoder weights": _decoder(checkpoint.WEIGHTS),
     "tokenizer": _decoder(checkpoint.TOKENIZER),
+    "gguf": Parser(
+        "gguf",
+        lambda path: pretrained.load(str(path)),
+        lambda: [path.read_bytes() for path in _GGUFS],
+    ),
     "zigzag": Parser("json", _mapping("zigzag"), _from("mappings/zigzag/tiny/*.json")),
     "timeloop": Parser("yaml", _mapping("timeloop", "conv:8x8x8-16,k3,p1"), _from("mappings/timeloop/tiny/conv*.yaml")),
     "stream": Parser(

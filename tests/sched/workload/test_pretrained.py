@@ -327,7 +327,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
         {"intermediate_size": 25},
         r"'model.layers.0.mlp.gate_proj.weight' is \[24, 16\], must be \[25, 16\] by its",
     ),
-    ("llama", {"num_hidden_layers": 3}, "its weights have no 'model.layers.2.self_attn.q_proj.weight'; save the whole"),
+    ("llama", {"num_hidden_layers": 3}, "its weights have no 'model.layers.2.self_attn.q_proj.weight'; save the model"),
     ("gpt2", {"n_head": 3}, "3 heads, 3 for keys, and a width of 16: heads must divide the width"),
     ("gpt_neox", {"num_attention_heads": 16}, "16 heads of 1 numbers, of which 0 turn by the position"),
     (
@@ -412,7 +412,7 @@ def test_a_tokenizer_of_another_model(tmp_path: Path) -> None:
 
 
 def test_pieces(tmp_path: Path) -> None:
-    pieces = Pieces(decoder("llama", tmp_path) / checkpoint.TOKENIZER)
+    pieces = Pieces((decoder("llama", tmp_path) / checkpoint.TOKENIZER).read_bytes(), "tokenizer.json")
     assert pieces.size == 300
     for text in ("", "the sun", "caf\N{LATIN SMALL LETTER E WITH ACUTE}\n\N{SNOWMAN}"):
         assert pieces.text(pieces.tokens(text)) == text
@@ -422,7 +422,7 @@ def test_pieces(tmp_path: Path) -> None:
 def test_words_that_a_tokenizer_does_not_have(tmp_path: Path) -> None:
     words = Tokenizer(WordLevel({"a": 0, "b": 1}, unk_token="?"))
     words.save(str(tmp_path / "words.json"))
-    pieces = Pieces(tmp_path / "words.json")
+    pieces = Pieces((tmp_path / "words.json").read_bytes(), "words.json")
     assert pieces.tokens("a") == [0]
     with pytest.raises(ValueError, match="has no tokens for 'c': WordLevel error"):
         pieces.tokens("c")

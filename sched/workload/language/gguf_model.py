@@ -1,0 +1,132 @@
+"""What a GGUF file says of a model, as transformers would say it: the configuration, and tensors by its names.
+
+llama.cpp stores the same models with other names and keys; the library `gguf` knows which tensor is which. Some it
+stores another way round, which is undone here.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from .checkpoint import Weights
+from .gguf_architectures import ARCHITECTURES, transposed
+from .gguf_file import GgufFile
+from .gguf_tokens import ends, tokenizer
+from .model import LanguageError, Reals
+from .tokenizer import Pieces
+
+#: Factors of frequencies, of all texts or of those no longer than the training's.
+_FACTORS = ("rope_freqs.weight", "rope_factors_short.weight")
+
+
+class GgufModel:
+    """A model in a file: see `stored.Stored`. Raises LanguageError for an architecture that is not read."""
+
+    def __init__(self, file: GgufFile) -> None:
+        self.file, self.place = file, file.where
+        self.name, self.table = Path(file.where).stem, f"{file.where}: metadata"
+        name: Any = file.values.get("general.architecture")
+        if name not in ARCHITECTURES:
+            raise LanguageError(
+                f"{file.where}: general.architecture is {name!r}; those that are read are "
+                f"{', '.join(sorted(ARCHITECTURES))}. Others may run from the folder of transformers' that the file "
+                "was converted from, or as an ONNX file (`meshloom run`)"
+            )
+        self._prefix, self._own = str(name), ARCHITECTURES[name]
+        if self._value("expert_count"):
+            raise LanguageError(f"{file.where}: its layers have experts, which are not read; take another model")
+
+    def configuration(self) -> dict[str, Any]:
+        values = {name: self._value(key) for name, key in self._own.keys.items()}
+        result: dict[str, Any] = {"model_type": self._own.kind, **self._own.fixed}
+        result["tie_word_embeddings"] = "output.weight" not in self.file.tensors
+        if scaling := self._scaling():
+            result["rope_scaling"] = scaling
+        return result | {name: value for name, value in values.items() if value is not None}
+
+    def _scaling(self) -> dict[str, Any] | None:
+        """How positions are stretched."""
+        kind, own = self._value("rope.scaling.type"), next((n for n in _FACTORS if n in self.file.tensors), None)
+        trained = self._value("rope.scaling.original_context_length") or self._value("context_length")
+        if own:
+            factors = self.file.tensor(own).reshape(-1).tolist()
+            grown = self._value("rope.scaling.attn_factor")
+            some = {"attention_factor": grown} if grown else {}
+            longest = {"original_max_position_embeddings": trained, "short_factor": factors}
+            return {"rope_type": "longrope", **longest, **some}
+        if kind in (None, "none"):
+            return None
+        return {
+            "rope_type": kind,
+            "factor": self._value("rope.scaling.factor"),
+            "original_max_position_embeddings": trained,
+        }
+
+    def field(self, name: str) -> str:
+        return f"{self._prefix}.{self._own.keys.get(name, name)}"
+
+    def weights(self) -> Weights:
+        return _GgufWeights(self)
+
+    def tokenizer(self) -> Pieces:
+        return tokenizer(self.file)
+
+    def ends(self) -> tuple[int, ...]:
+        return ends(self.file)
+
+    def tensor(self, name: str) -> str | None:
+        """What the file calls a tensor of transformers', None if it has none of that name."""
+        own = self._names.get_name(name, try_suffixes=(".weight", ".bias"))
+        return own if own in self.file.tensors else None
+
+    @cached_property
+    def _names(self) -> Any:
+        """The library's table of names."""
+        from gguf import MODEL_ARCH, MODEL_ARCH_NAMES, get_tensor_name_map
+
+        architecture = next(each for each in MODEL_ARCH if MODEL_ARCH_NAMES[each] == self._prefix)
+        layers = self._value("block_count")
+        return get_tensor_name_map(architecture, layers if isinstance(layers, int) and 0 < layers < 1_000 else 0)
+
+    def shape(self, name: str, own: str) -> tuple[int, ...]:
+        """Of a tensor as transformers has it; `own`: what the file calls it."""
+        shape = self.file.shape(own)
+        return shape[::-1] if self._own.turn(name) is transposed else shape
+
+    def read(self, name: str, own: str) -> Reals:
+        """A tensor as transformers has it."""
+        array, turn = self.file.tensor(own), self._own.turn(name)
+        heads = self._value("attention.head_count")
+        return turn(array, self._value("attention.head_count_kv") or heads if "k_proj" in name else heads)
+
+    def _value(self, key: str) -> Any:
+        return self.file.values.get(f"{self._prefix}.{key}")
+
+
+class _GgufWeights(Weights):
+    """Its tensors, by transformers' names."""
+
+    sizes, again = "metadata", "convert the model again"
+
+    def __init__(self, model: GgufModel) -> None:
+        super().__init__(Path(model.place))
+        self._model = model
+
+    def __contains__(self, name: str) -> bool:
+        return self._model.tensor(name) is not None
+
+    def has_prefix(self, prefix: str) -> bool:
+        return True  # the library knows names with it
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        return self._model.shape(name, self._own(name))
+
+    def _read(self, name: str) -> Reals:
+        return self._model.read(name, self._own(name))
+
+    def _own(self, name: str) -> str:
+        own = self._model.tensor(name)
+        assert own is not None, "only what is here is read"
+        return own

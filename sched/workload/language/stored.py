@@ -1,0 +1,102 @@
+"""How a language model of others is stored: a folder that transformers' `save_pretrained` has written, or one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from .checkpoint import CONFIG, GENERATION, INDEX, TOKENIZER, WEIGHTS, FolderWeights, Weights, check_size, read_table
+from .model import LanguageError
+from .tokenizer import Pieces
+
+
+class Stored(Protocol):
+    """`name`: what the model is called; `place` and `table` name it, and what has its configuration, in errors. Each
+    function raises LanguageError."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def place(self) -> str: ...
+
+    @property
+    def table(self) -> str: ...
+
+    def configuration(self) -> dict[str, Any]:
+        """As `config.json` has it."""
+        ...
+
+    def field(self, name: str) -> str:
+        """What the configuration itself calls a field, in errors."""
+        ...
+
+    def weights(self) -> Weights: ...
+
+    def tokenizer(self) -> Pieces: ...
+
+    def ends(self) -> tuple[int, ...]:
+        """The tokens behind which a text is over."""
+        ...
+
+
+class ModelFolder:
+    """`config.json`, weights as safetensors, and `tokenizer.json`."""
+
+    def __init__(self, path: Path) -> None:
+        self.folder = path if path.is_dir() else path.parent
+
+    @staticmethod
+    def has(path: Path) -> bool:
+        """Whether this names such a folder, or a file in it."""
+        return path.is_dir() or path.name in (CONFIG, TOKENIZER, INDEX, WEIGHTS)
+
+    @property
+    def name(self) -> str:
+        return self.folder.resolve().name
+
+    @property
+    def place(self) -> str:
+        return str(self.folder)
+
+    @property
+    def table(self) -> str:
+        return str(self.folder / CONFIG)
+
+    def configuration(self) -> dict[str, Any]:
+        values = read_table(self.folder / CONFIG)
+        if how := values.get("quantization_config"):
+            method: Any = cast("dict[str, Any]", how).get("quant_method") if isinstance(how, dict) else how
+            raise LanguageError(
+                f"{self.table}: quantization_config: its weights are quantised already ({method}); take the model in "
+                "floating point: its weights are rounded here, --weight-bits says how"
+            )
+        return values
+
+    def field(self, name: str) -> str:
+        return name
+
+    def weights(self) -> Weights:
+        return FolderWeights(self.folder)
+
+    def tokenizer(self) -> Pieces:
+        path = self.folder / TOKENIZER
+        if not path.is_file():
+            raise LanguageError(
+                f"{self.folder}: has no {TOKENIZER}; save the fast tokenizer beside the model: "
+                f'AutoTokenizer.from_pretrained(...).save_pretrained("{self.folder.name}")'
+            )
+        try:
+            check_size(path)
+            return Pieces(path.read_bytes(), str(path))
+        except (OSError, ValueError) as error:
+            raise LanguageError(str(error)) from error
+
+    def ends(self) -> tuple[int, ...]:
+        """Those that transformers' `generate` ends at."""
+        where = self.folder / (GENERATION if (self.folder / GENERATION).is_file() else CONFIG)
+        tokens: Any = read_table(where).get("eos_token_id")
+        each = cast("list[Any]", tokens if isinstance(tokens, list) else [] if tokens is None else [tokens])
+        if not all(isinstance(token, int) for token in each):
+            raise LanguageError(f"{where}: eos_token_id is {tokens!r}; name the number of a token, or a list of some")
+        return tuple(each)
