@@ -44,7 +44,7 @@ class GenerateRequest:
     set: Set = None
     chunk: Annotated[
         int,
-        typer.Option(min=2, max=4096, metavar="N", help="Tokens of a step of prefill; the last ones come one by one."),
+        typer.Option(min=2, max=4096, metavar="N", help="Tokens of the prompt in a step, at most."),
     ] = 16
     scheduler: Annotated[
         str, typer.Option(metavar="NAME", help="loop_order, with its options: no other knows what stays in DRAM.")

@@ -55,6 +55,25 @@ def test_every_tensor_of_every_step_is_right_on_the_rtl(tmp_path: Path) -> None:
     assert model.decode.rtl_cycles is None
 
 
+@pytest.mark.parametrize(
+    ("prompt", "chunk", "news"),
+    [("abcde", 4, (4, 1)), ("abcdefg", 4, (4, 3)), ("abc", 16, (3,)), ("abcdefgh" * 2, 4096, (15, 1))],
+)
+def test_what_is_left_of_a_prompt_is_one_step(prompt: str, chunk: int, news: tuple[int, ...], tmp_path: Path) -> None:
+    """It is read in fewer cycles than token by token, and says the same. A step looks at 15 tokens at most."""
+    tokens = min(4, 17 - len(prompt))
+    text, single = (
+        on_tiny(tmp_path, prompt=prompt, chunk=size, tokens=tokens, keep=tmp_path / f"{size}.npz")
+        for size in (chunk, 1)
+    )
+    assert text.news == news
+    results, one_by_one = generate(text), generate(single)
+    assert (results.prefill.steps, results.prefill.tokens) == (len(news), len(prompt))
+    assert one_by_one.prefill.steps == len(prompt)
+    assert results.prefill.model_cycles < one_by_one.prefill.model_cycles
+    assert results.text == one_by_one.text
+
+
 def test_the_cache_is_what_the_chip_has_left_in_dram(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bench hands out wrong bytes of the cache from the second step on, of all weights from the third on: nobody
     loads them, and every byte is right."""

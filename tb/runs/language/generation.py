@@ -48,7 +48,7 @@ _PART = "\N{REPLACEMENT CHARACTER}"
 
 @dataclass(frozen=True)
 class Generation:
-    """What is to be generated, and how. `tokens`: in all, behind the prompt; `chunk`: tokens of a step of prefill;
+    """What is to be generated, and how. `tokens`: in all, behind the prompt; `chunk`: of a step of prefill, at most;
     `device`: None for ONNX Runtime and the timeline model; `keep`: the checkpoint, which is gone on from if it is
     there, unless `fresh`; `speculate`: tokens that are guessed before each step of decode, which verifies them;
     `weight_bits`: of the weights (`sched.workload.int4`)."""
@@ -91,6 +91,12 @@ class Generation:
     def read(self) -> int:
         """Tokens of the prompt. Raises LanguageError for a character without one."""
         return len(self.model.tokens(self.prompt))
+
+    @property
+    def news(self) -> tuple[int, ...]:
+        """Tokens of the steps of prefill: chunks, and what is left."""
+        most = min(self.chunk, self.model.context - 1)
+        return (most,) * (self.read // most) + ((self.read % most,) if self.read % most else ())
 
     @property
     def end(self) -> int:
@@ -141,10 +147,11 @@ class _Generator:
 
     def advance(self) -> list[int]:
         """A step of prefill, or of decode; returns the tokens that it gave, none while the prompt has not been read."""
-        state, prompt, chunk = self.state, self.generation.read, self.generation.chunk
-        left, decoding = len(state.tokens) - state.read, state.read >= prompt
-        guesses = self._guesses() if left == 1 and decoding else []
-        count = chunk if left >= chunk else 1 + len(guesses)
+        state = self.state
+        decoding = state.read >= self.generation.read
+        guesses = self._guesses() if decoding else []
+        left = len(state.tokens) - state.read
+        count = 1 + len(guesses) if decoding else min(left, self.generation.news[0])
         step = self.step(count)
         tokens = np.array([*state.tokens[state.read :], *guesses][:count], np.int64)
         outcome = step.run(tokens, state.caches, self.execute, self.before)
@@ -232,8 +239,7 @@ def generate(
     with contextlib.ExitStack() as stack:
         generator = _Generator(numbers, state, generation, None, on_progress)
         if not generator.ended:
-            chunks = generation.chunk if generation.chunk <= generation.read else 1
-            for count in {chunks, 1, 1 + generation.speculate}:
+            for count in {*generation.news, 1, 1 + generation.speculate}:
                 generator.step(count)  # whatever does not fit is said before anything runs
             if kind is not None:
                 device = stack.enter_context(on_device(kind.open(generation.chip, False, on_progress)))
