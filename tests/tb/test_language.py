@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.config import load as load_chip
+from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.workload.language import pretrained
 from meshloom.sched.workload.language.integers import integers
-from meshloom.sched.workload.language.model import LanguageError, load
+from meshloom.sched.workload.language.model import LanguageError, load, model_of
 from meshloom.sched.workload.language.rotary import Rotary
 from meshloom.sched.workload.language.speculation import accept, guess
 from meshloom.sched.workload.language.tokenizer import Characters
@@ -283,11 +286,32 @@ def test_what_cannot_be_is_one_line(tmp_path: Path) -> None:
     ):
         with pytest.raises(LanguageError, match=text):
             generate(on_tiny(tmp_path, **changes))
-    chip = load_chip("tiny")
-    small = chip.model_copy(update={"dram": chip.dram.model_copy(update={"words": 128})})
-    with pytest.raises(LanguageError, match="the cache of random-1 takes 256 words of DRAM, chip tiny has 128"):
-        LanguageStep(integers(random_model()), 1, small, "loop_order:effort=quick")
     assert not list(tmp_path.iterdir())
+
+
+def _with_words(chip: ChipConfig, words: int) -> ChipConfig:
+    return chip.model_copy(update={"dram": chip.dram.model_copy(update={"words": words})})
+
+
+def test_the_words_of_dram_that_are_enough_are_said_at_once(tmp_path: Path) -> None:
+    chip, numbers = load_chip("tiny"), integers(random_model())
+    with pytest.raises(LanguageError, match="for weights, keys and values, and its program; chip tiny has 128") as said:
+        LanguageStep(numbers, 1, _with_words(chip, 128), "loop_order:effort=quick")
+    (words,) = re.findall(r"--set dram.words=(\d+)\)$", str(said.value))
+    LanguageStep(numbers, 1, _with_words(chip, int(words)), "loop_order:effort=quick")
+
+
+def test_a_context_that_fits_is_said() -> None:
+    """Of a model whose context can be chosen: beside what a core lacks for the whole one."""
+    model = replace(model_of("random", entries(width=8, context=32), "random.npz"), reach=32)
+    chip = load_chip("tiny")
+    small = chip.model_copy(update={"core": chip.core.model_copy(update={"a_words": 16})})
+    with pytest.raises(LanguageError, match="the model looks at 32 tokens: take a shorter --context, 16 fits"):
+        LanguageStep(integers(model), 1, small, "loop_order:effort=quick")
+    with pytest.raises(DoesNotFit):
+        LanguageStep(integers(replace(model, reach=0)), 1, small, "loop_order:effort=quick")
+    with pytest.raises(LanguageError, match=r"words of each DRAM tile.*, or take a shorter --context"):
+        LanguageStep(integers(model), 1, _with_words(chip, 128), "loop_order:effort=quick")
 
 
 def test_a_long_text_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

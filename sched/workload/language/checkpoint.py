@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from .instead import instead, pulled, weights_instead
 from .model import LanguageError, Reals
 
 CONFIG, GENERATION, TOKENIZER, INDEX, WEIGHTS = (
@@ -25,7 +26,7 @@ def read_table(path: Path) -> dict[str, Any]:
         check_size(path)
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise LanguageError(f"{path}: is missing; {_instead(path.parent)}") from error
+        raise LanguageError(f"{path}: is missing; {instead(path.parent)}") from error
     except (OSError, ValueError, RecursionError) as error:
         raise LanguageError(f"{path}: cannot be read ({error}); save the model again") from error
     if not isinstance(content, dict):
@@ -37,18 +38,6 @@ def check_size(path: Path) -> None:
     """Raises LanguageError for a table that is too large, OSError."""
     if path.stat().st_size > _MOST_TABLE:
         raise LanguageError(f"{path}: has more than {_MOST_TABLE >> 20} MiB; save the model again")
-
-
-def _instead(folder: Path) -> str:
-    """What to do with a folder that has no configuration."""
-    if (folder / "adapter_config.json").is_file():
-        return (
-            "the folder has an adapter (LoRA) alone; save it merged into its model: "
-            "model.merge_and_unload().save_pretrained(...), and the tokenizer beside it"
-        )
-    if files := sorted(folder.glob("*.gguf")):
-        return f"name the file itself: {files[0]}"
-    return "name the folder in which transformers' `save_pretrained` has put a model, or a GGUF file"
 
 
 class Weights(ABC):
@@ -96,14 +85,9 @@ class FolderWeights(Weights):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         names = _files(folder)
-        if not (folder / names[0]).is_file():
-            pickle = next(folder.glob("*.bin"), None)
-            raise LanguageError(
-                f"{folder}: has no {names[0]}"
-                + (f", only {pickle.name}, a pickle, which may run code" if pickle else "")
-                + "; save the weights as safetensors: model.save_pretrained(..., safe_serialization=True)"
-            )
-        if sum((folder / name).stat().st_size for name in names if (folder / name).is_file()) > _MOST_BYTES:
+        if missing := [name for name in names if not (folder / name).is_file()]:
+            raise LanguageError(f"{folder}: has no {missing[0]}; {weights_instead(folder)}")
+        if sum((folder / name).stat().st_size for name in names) > _MOST_BYTES:
             raise LanguageError(f"{folder}: has weights of more than {_MOST_BYTES >> 20} MiB; take a smaller model")
         self._tensors: dict[str, dict[str, Any]] = {}
         for name in names:
@@ -156,5 +140,6 @@ def _tensors(path: Path) -> dict[str, dict[str, Any]]:
     try:
         pairs = safetensors.deserialize(path.read_bytes())
     except (OSError, safetensors.SafetensorError) as error:
-        raise LanguageError(f"{path}: is no file of safetensors ({error}); save the model again") from error
+        mend = pulled(path) or "save the model again"
+        raise LanguageError(f"{path}: is no file of safetensors ({error}); {mend}") from error
     return dict(pairs)

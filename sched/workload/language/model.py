@@ -23,7 +23,7 @@ A file is a NumPy archive without pickles; `scripts/train_language.py` writes on
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from meshloom.hw.spec.config import near_or_all
 from ...support.archives import DAMAGE, read_archive
 from ..layers import WorkloadError
 from ..zoo import DATA
+from .instead import name_instead
 from .rotary import Rotary
 from .tokenizer import Characters, Tokenizer
 
@@ -153,6 +154,11 @@ class LanguageModel:
         """Weights of all products."""
         return sum(array.size for name, array in self.arrays.items() if name == "output" or name.endswith(".weight"))
 
+    def shortened(self, context: int) -> LanguageModel:
+        """The model, which looks at so many tokens, no more than before."""
+        positions = {"position": self.arrays["position"][:context]} if "position" in self.arrays else {}
+        return replace(self, arrays=self.arrays | positions, longest=context)
+
     def tokens(self, text: str) -> NDArray[np.int64]:
         """The tokens of a text. Raises LanguageError for a character without one."""
         try:
@@ -186,8 +192,7 @@ def load(name: str) -> LanguageModel:
     if name not in SHIPPED and path.suffix != ".npz":
         raise LanguageError(
             f"unknown language model {name!r}: {near_or_all(name, SHIPPED)}, or an .npz file as "
-            "scripts/train_language.py writes it; `meshloom generate` also reads a folder that transformers' "
-            "`save_pretrained` has written, and a GGUF file"
+            f"scripts/train_language.py writes it; {name_instead(name)}"
         )
     try:
         if path.stat().st_size > MOST_BYTES:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from .checkpoint import CONFIG, GENERATION, INDEX, TOKENIZER, WEIGHTS, FolderWeights, Weights, check_size, read_table
+from .checkpoint import CONFIG, GENERATION, TOKENIZER, FolderWeights, Weights, check_size, read_table
+from .instead import pulled, tokenizer_instead
 from .model import LanguageError
 from .tokenizer import Pieces
 
@@ -49,7 +50,8 @@ class ModelFolder:
     @staticmethod
     def has(path: Path) -> bool:
         """Whether this names such a folder, or a file in it."""
-        return path.is_dir() or path.name in (CONFIG, TOKENIZER, INDEX, WEIGHTS)
+        beside = path.is_file() and path.suffix != ".npz" and (path.parent / CONFIG).is_file()
+        return path.is_dir() or path.name == CONFIG or beside
 
     @property
     def name(self) -> str:
@@ -82,15 +84,13 @@ class ModelFolder:
     def tokenizer(self) -> Pieces:
         path = self.folder / TOKENIZER
         if not path.is_file():
-            raise LanguageError(
-                f"{self.folder}: has no {TOKENIZER}; save the fast tokenizer beside the model: "
-                f'AutoTokenizer.from_pretrained(...).save_pretrained("{self.folder.name}")'
-            )
+            raise LanguageError(f"{self.folder}: has no {TOKENIZER}; {tokenizer_instead(self.folder)}")
         try:
             check_size(path)
             return Pieces(path.read_bytes(), str(path))
         except (OSError, ValueError) as error:
-            raise LanguageError(str(error)) from error
+            mend = pulled(path)
+            raise LanguageError(f"{path}: {mend}" if mend else str(error)) from error
 
     def ends(self) -> tuple[int, ...]:
         """Those that transformers' `generate` ends at."""

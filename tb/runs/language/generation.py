@@ -239,8 +239,8 @@ def generate(
     with contextlib.ExitStack() as stack:
         generator = _Generator(numbers, state, generation, None, on_progress)
         if not generator.ended:
-            for count in {*generation.news, 1, 1 + generation.speculate}:
-                generator.step(count)  # whatever does not fit is said before anything runs
+            for count in sorted({*generation.news, 1, 1 + generation.speculate}, reverse=True):
+                generator.step(count)  # whatever does not fit is said before anything runs, of the largest step first
             if kind is not None:
                 device = stack.enter_context(on_device(kind.open(generation.chip, False, on_progress)))
                 generator.execute = device.execute

@@ -20,8 +20,9 @@ from meshloom.sched.workload.language.model import LanguageError, LanguageModel
 from ...compare.energy import estimate
 from ...devices.interface import Job, Run
 from ...results.energy import load as load_energies
-from ..network import PreparedNetwork, dram_bytes, prepare, results
+from ..network import PreparedNetwork, dram_bytes, results
 from .comparison import StepComparison, run_compared, step_job
+from .fitting import end, fitted
 from .step import least_cycles
 from .walk import Arrays
 
@@ -41,7 +42,7 @@ class PartProgram:
     ) -> None:  # fmt: skip
         self.part, self.chip, self.model = part, chip, integers.model
         self.graph = part.graph(integers, begin)
-        self.prepared: PreparedNetwork = prepare(self.graph, chip, on_progress, scheduler)
+        self.prepared: PreparedNetwork = fitted(self.graph, chip, on_progress, scheduler)
         schedule = self.prepared.network_schedule.schedule
         self._texts = [
             Regions.of(schedule, (cache for cache in self.graph.caches if cache.region in self._caches(text)))
@@ -71,9 +72,7 @@ class PartProgram:
     @property
     def end(self) -> int:
         """The first word of all DRAM tiles behind it."""
-        program, size = self.prepared.program, self.chip.instruction_words
-        code = [one.address + len(one.instructions) * size for one in (*program.streams, program.boot)]
-        return max(*code, *(p.address + p.words for t in self._schedule.tensors for p in t.pieces))
+        return end(self.prepared, self.chip)
 
     @property
     def dram_bytes(self) -> int:

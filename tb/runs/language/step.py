@@ -16,14 +16,14 @@ from meshloom.sched.model.timeline import play
 from meshloom.sched.workload.graph import Graph
 from meshloom.sched.workload.language.graph import attended, step_graph
 from meshloom.sched.workload.language.integers import Integers
-from meshloom.sched.workload.language.model import LanguageError
 
 from ...compare.energy import estimate
 from ...devices.interface import Job, Run
 from ...inputs.golden.graph import golden_values
 from ...results.energy import load as load_energies
-from ..network import PreparedNetwork, dram_bytes, prepare, results
+from ..network import PreparedNetwork, dram_bytes, results
 from .comparison import StepComparison, run_compared, step_job
+from .fitting import fitted_step
 
 Caches = Mapping[str, NDArray[np.int8]]
 
@@ -56,7 +56,7 @@ class StepOutcome(StepComparison):
 class LanguageStep:
     """The step of `tokens` new tokens, scheduled and checked once; each run moves its cache to where it lies by then.
 
-    Raises LanguageError if the context has no room for the tokens or the chip's DRAM none for the cache, and what
+    Raises LanguageError if the context has no room for the tokens or the chip none for such a context, and what
     scheduling raises.
     """
 
@@ -66,8 +66,7 @@ class LanguageStep:
     ) -> None:  # fmt: skip
         self.integers, self.tokens, self.chip = integers, tokens, chip
         self.graph: Graph = step_graph(integers, tokens)
-        _check_room(self.graph, chip)
-        self.prepared: PreparedNetwork = prepare(self.graph, chip, on_progress, scheduler)
+        self.prepared: PreparedNetwork = fitted_step(integers, tokens, chip, on_progress, scheduler)
         schedule = self.prepared.network_schedule.schedule
         self.regions = Regions.of(schedule, self.graph.caches)
         self.resident = ResidentProgram(self.prepared.program, self.regions)
@@ -173,15 +172,3 @@ def least_cycles(macs: int, bytes_moved: int, chip: ChipConfig) -> int:
     pes = chip.rows * chip.cols * len(chip.cores)
     channels = chip.dram.bytes_per_cycle * len(chip.drams)
     return max(-(-macs // pes), -(-bytes_moved // channels))
-
-
-def _check_room(graph: Graph, chip: ChipConfig) -> None:
-    """Raises LanguageError if the caches alone are larger than the chip's DRAM."""
-    planes = {cache.rows: -(-graph.value(cache.rows).channels // chip.lanes) for cache in graph.caches}
-    words = sum(planes[cache.rows] * cache.positions for cache in graph.caches)
-    room = chip.dram.words * len(chip.drams)
-    if words > room:
-        raise LanguageError(
-            f"the cache of {graph.name} takes {words} words of DRAM, chip {chip.name} has {room}; give its [dram] more "
-            "words, or take a model with a shorter context"
-        )

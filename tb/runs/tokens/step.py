@@ -22,7 +22,8 @@ from meshloom.sched.workload.language.model import LanguageError, LanguageModel
 
 from ...devices.interface import Job, Run
 from ..language.comparison import StepComparison, run_compared, step_job
-from ..network import PreparedNetwork, dram_bytes, prepare, results
+from ..language.fitting import fitted
+from ..network import PreparedNetwork, dram_bytes, results
 
 #: Keys and values of a text: int8 [W, tokens] by name, as a step of one text names its caches.
 Caches = Mapping[str, NDArray[np.int8]]
@@ -64,7 +65,7 @@ class BatchStep:
     ) -> None:  # fmt: skip
         self.integers, self.news, self.chip = integers, news, chip
         self.graph: Graph = batch_graph(integers, news)
-        self.prepared: PreparedNetwork = prepare(self.graph, chip, on_progress, scheduler)
+        self.prepared: PreparedNetwork = fitted(self.graph, chip, on_progress, scheduler, "take fewer seats")
         schedule = self.prepared.network_schedule.schedule
         self.regions = tuple(
             Regions.of(schedule, (cache for cache in self.graph.caches if cache.new in self._names(text).values()))

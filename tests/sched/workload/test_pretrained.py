@@ -351,6 +351,20 @@ def test_what_a_configuration_must_not_be(family: str, changes: dict[str, Any], 
         pretrained.load(folder)
 
 
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
+
+
+def test_names_of_a_hub_and_files_of_others(tmp_path: Path) -> None:
+    with pytest.raises(LanguageError, match="comes as a folder with `hf download NAME --local-dir FOLDER`"):
+        pretrained.load("roneneldan/TinyStories-1M")
+    folder = decoder("llama", tmp_path)
+    assert pretrained.is_stored(str(folder / checkpoint.WEIGHTS))
+    assert pretrained.is_stored(str(folder / checkpoint.CONFIG))
+    (folder / "other.npz").touch()
+    assert not pretrained.is_stored(str(folder / "other.npz"))
+    assert not pretrained.is_stored(str(folder / "nothing.safetensors"))
+
+
 def test_files_that_are_missing_or_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = decoder("llama", tmp_path)
 
@@ -374,6 +388,19 @@ def test_files_that_are_missing_or_damaged(tmp_path: Path, monkeypatch: pytest.M
     refused("'model.norm.weight' holds other things than finite numbers")
     weights.rename(folder / "pytorch_model.bin")
     refused("only pytorch_model.bin, a pickle, which may run code; save the weights as safetensors")
+    (folder / "pytorch_model.bin").rename(folder / "own.safetensors")
+    refused("has no model.safetensors; if own.safetensors has the weights, rename it")
+    (folder / "own.safetensors").rename(folder / "model-00001-of-00002.safetensors")
+    refused("the weights are in several files; bring all of them, and model.safetensors.index.json")
+    index = {"weight_map": {f"{part}": f"model-0000{part}-of-00002.safetensors" for part in (1, 2)}}
+    (folder / checkpoint.INDEX).write_text(json.dumps(index))
+    refused("has no model-00002-of-00002.safetensors; the weights are in several files")
+    (folder / checkpoint.INDEX).unlink()
+    (folder / "model-00001-of-00002.safetensors").rename(folder / "model.gguf")
+    refused("has no model.safetensors; name the file itself: .*model.gguf")
+    (folder / "model.gguf").unlink()
+    weights.write_text(POINTER)
+    refused("it only stands for a file .Git LFS.; `git lfs pull` brings that")
     weights.write_bytes(whole)
     monkeypatch.setattr(pretrained, "LONGEST_ROW", 15)
     refused("a token has 16 numbers between layers, of which a chip divides 15 at most")
@@ -386,15 +413,22 @@ def test_files_that_are_missing_or_damaged(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(checkpoint, "_MOST_TABLE", 1 << 10)
     refused("tokenizer.json: has more than 0 MiB; save the model again")
     monkeypatch.undo()
+    tokenizer.write_text(POINTER)
+    refused("tokenizer.json: it only stands for a file .Git LFS.; `git lfs pull` brings that")
     tokenizer.write_text("{}")
     refused("is no tokenizer .*; save it again")
     tokenizer.unlink()
-    refused("save the fast tokenizer beside the model: AutoTokenizer")
+    refused("save the fast tokenizer beside the model: AutoTokenizer.from_pretrained[(]...")
+    (folder / "tokenizer.model").touch()
+    refused('AutoTokenizer.from_pretrained[(]"llama"[)].save_pretrained[(]"llama"[)] makes it of tokenizer.model')
     for content, text in ((b"[]", "is no table"), (b"{", "cannot be read"), (b"\xff", "cannot be read")):
         config.write_bytes(content)
         refused(text)
     config.unlink()
     refused("is missing; name the folder in which transformers' `save_pretrained` has put a model")
+    (folder / "some.gguf").touch()
+    refused("is missing; name the file itself: .*some.gguf")
+    (folder / "some.gguf").unlink()
     (folder / "adapter_config.json").write_text("{}")
     refused(r"the folder has an adapter \(LoRA\) alone; save it merged into its model")
 

@@ -1,0 +1,78 @@
+"""Steps that a chip has no room for: how much DRAM is enough, or how few tokens a model must look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from meshloom.hw.spec.config import OFFSET_BITS, ChipConfig
+from meshloom.sched.mapping.tiling.problem import DoesNotFit
+from meshloom.sched.program.program import ProgramError
+from meshloom.sched.workload.graph import Graph
+from meshloom.sched.workload.language.graph import step_graph
+from meshloom.sched.workload.language.integers import Integers
+from meshloom.sched.workload.language.model import LanguageError
+
+from ..network import PreparedNetwork, prepare
+
+OnProgress = Callable[[str], None]
+#: Words that the DRAM of a chip can have in each tile, and the shortest context that is tried.
+MOST_WORDS, SHORTEST = 1 << OFFSET_BITS, 8
+
+
+def fitted(
+    graph: Graph, chip: ChipConfig, on_progress: OnProgress, scheduler: str, less: str = ""
+) -> PreparedNetwork:  # fmt: skip
+    """A step, prepared. `less`: what takes less DRAM than it.
+
+    Raises LanguageError with the words of DRAM that are enough for tensors, caches and program, if that is what it
+    lacks; what scheduling raises.
+    """
+    try:
+        return prepare(graph, chip, on_progress, scheduler)
+    except (DoesNotFit, ProgramError) as error:
+        if chip.dram.words >= MOST_WORDS:
+            raise
+        on_progress("how much DRAM would be enough")
+        try:
+            roomy = chip.model_copy(update={"dram": chip.dram.model_copy(update={"words": MOST_WORDS})})
+            enough = end(prepare(graph, roomy, on_progress, scheduler), chip)
+        except (DoesNotFit, ProgramError):
+            raise error from None
+        raise LanguageError(
+            f"{graph.name} takes {enough} words of each DRAM tile, for weights, keys and values, and its program; chip "
+            f"{chip.name} has {chip.dram.words}; raise dram.words (--set dram.words={enough})"
+            + (less and f", or {less}")
+        ) from error
+
+
+def fitted_step(
+    integers: Integers, tokens: int, chip: ChipConfig, on_progress: OnProgress, scheduler: str
+) -> PreparedNetwork:
+    """The step of so many new tokens, prepared. Raises LanguageError with a shorter context for a model that can have
+    one and fits a core with it; what else `fitted` raises."""
+    model, graph = integers.model, step_graph(integers, tokens)
+    try:
+        return fitted(graph, chip, on_progress, scheduler, "take a shorter --context" if model.reach else "")
+    except DoesNotFit as error:
+        context = model.context // 2 if model.reach else 0
+        while context > tokens and context >= SHORTEST:
+            on_progress(f"whether a context of {context} tokens would fit")
+            try:
+                shorter = replace(integers, model=model.shortened(context))
+                fitted(step_graph(shorter, tokens), chip, on_progress, scheduler)
+            except (DoesNotFit, LanguageError):
+                context //= 2
+                continue
+            raise LanguageError(
+                f"{error}; the model looks at {model.context} tokens: take a shorter --context, {context} fits"
+            ) from error
+        raise
+
+
+def end(prepared: PreparedNetwork, chip: ChipConfig) -> int:
+    """The first word of all DRAM tiles behind tensors and program."""
+    program, size = prepared.program, chip.instruction_words
+    code = [one.address + len(one.instructions) * size for one in (*program.streams, program.boot)]
+    tensors = prepared.network_schedule.schedule.tensors
+    return max(*code, *(piece.address + piece.words for tensor in tensors for piece in tensor.pieces))
