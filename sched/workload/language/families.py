@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from .families_layer import Cohere, Falcon, GptJ, GptNeoX, Olmo, Phi, StableLm, StarCoder2
 from .families_learned import Gpt2, GptBigCode, GptNeo, Opt
 from .families_rms import Gemma, Gemma2, Gemma3, Granite, Llama, Olmo2, Phi3, Qwen3, SmolLm3
-from .family import Family
+from .family import ALIBI, Family
 
 FAMILIES: Mapping[str, type[Family]] = {
     "cohere": Cohere,
@@ -35,14 +35,13 @@ FAMILIES: Mapping[str, type[Family]] = {
     "stablelm": StableLm,
     "starcoder2": StarCoder2,
 }
-_ALIBI = "scores depend on the distance of tokens (ALiBi), for which a chip has no input"
 _EXPERTS = "its layers have experts, which are read from an .npz file only (scripts/train_language.py)"
 #: What a chip has nothing for.
 REFUSED: Mapping[str, str] = {
-    "bloom": _ALIBI,
+    "bloom": ALIBI,
     "gemma3": "it reads pictures, too; save its text model alone (model.language_model, gemma3_text)",
     "mixtral": _EXPERTS,
-    "mpt": _ALIBI,
+    "mpt": ALIBI,
     "qwen2_moe": _EXPERTS,
     "qwen3_moe": _EXPERTS,
 }

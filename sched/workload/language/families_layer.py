@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated, Literal
 
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, Field, model_validator
 
-from .family import ALL, LLAMA, Activation, Layers, Length, RotaryFamily, Share, Size
+from .family import ALIBI, ALL, LLAMA, Activation, Layers, Length, RotaryFamily, Share, Size
 from .form import Decoder
 from .layout import Layout
 from .rotary import Positive
@@ -171,11 +171,17 @@ class Falcon(RotaryFamily):
     epsilon: Positive = Field(1e-5, validation_alias="layer_norm_epsilon")
     tie_word_embeddings: bool = True
     bias: bool = False
-    alibi: Literal[False] | None = None
+    alibi: bool = False
     multi_query: bool = True
     parallel_attn: bool = True
     new_decoder_architecture: bool = False
     num_ln_in_parallel_attn: Literal[1, 2] | None = None
+
+    @model_validator(mode="after")
+    def _without_alibi(self) -> Falcon:
+        if self.alibi:
+            raise ValueError(ALIBI)
+        return self
 
     @property
     def groups(self) -> int:

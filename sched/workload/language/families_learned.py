@@ -112,6 +112,7 @@ class Opt(_Learned):
     intermediate_size: Size | None = Field(None, validation_alias="ffn_dim")
     word_embed_proj_dim: Size | None = None
     do_layer_norm_before: Literal[True] | None = None
+    remove_final_layer_norm: Literal[False] | None = Field(None, validation_alias="_remove_final_layer_norm")
     enable_bias: bool = True
     layer_norm_elementwise_affine: bool = True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from .family import LLAMA, Activation, Length, RotaryFamily, Size
 from .form import Decoder
@@ -73,7 +73,9 @@ class Gemma3(Gemma2):
 
     rope_theta: Positive = 1_000_000.0
     rope_local_base_freq: Positive = 10_000.0
-    sliding_window_pattern: Length = 6
+    sliding_window_pattern: Length = Field(
+        6, validation_alias=AliasChoices("sliding_window_pattern", "_sliding_window_pattern")
+    )
 
     @property
     def kinds(self) -> tuple[str, ...]:

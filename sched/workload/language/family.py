@@ -27,6 +27,8 @@ Length = Annotated[int, Field(ge=1, lt=1 << 31, strict=True)]
 Size = Annotated[int, Field(ge=1, le=1 << 16, strict=True)]
 Layers = Annotated[int, Field(ge=1, le=1_000, strict=True)]
 Share = Annotated[float, Field(gt=0, le=1)]
+#: Why no chip has what some families do to scores.
+ALIBI = "scores depend on the distance of tokens (ALiBi), for which a chip has no input"
 LayerKind = Literal["full_attention", "sliding_attention"]
 #: Where Llama's tensors are, and those of many others.
 LLAMA = Layout(

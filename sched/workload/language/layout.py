@@ -79,7 +79,8 @@ class Tensors:
 
     def __init__(self, weights: Weights, layout: Layout, shape: Shape) -> None:
         self.weights, self.layout, self.shape = weights, layout, shape
-        self._prefix = layout.prefix if weights.has_prefix(layout.prefix) else ""  # it may be lost
+        lost = layout.prefix.partition(".")[2]  # of a model that was saved without what makes scores
+        self._prefix = layout.prefix if weights.has_prefix(layout.prefix) else lost
 
     def matrix(self, name: str, rows: int, columns: int) -> Reals:
         """One that is no product of a layer; 0: any size."""
