@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.spec.config import INSTRUCTION_BYTES, ChipConfig
+from meshloom.hw.spec.config import INSTRUCTION_BYTES, OFFSET_BITS, ChipConfig
 from meshloom.hw.spec.contracts import SEMAPHORE_MAX
 from meshloom.hw.spec.isa import COMPUTES, FETCH_TAG, INSTRUCTIONS, Opcode, Unit, decode, encode
 
@@ -180,9 +180,19 @@ def place(
     try:
         return _placed(codes, used, chip, chip.dram.words)
     except ProgramError as error:
-        streams, boot = _placed(codes, used, chip, sys.maxsize)
-        need = max(stream.address + len(stream.instructions) * chip.instruction_words for stream in (*streams, boot))
-        raise ProgramError(f"{error}; raise dram.words to {need}") from None
+        words = ample_words(code_end(*_placed(codes, used, chip, sys.maxsize), chip))
+        raise ProgramError(f"{error}; raise dram.words to {words} (--set dram.words={words})") from None
+
+
+def ample_words(words: int) -> int:
+    """Words of each DRAM tile, a power of two, of which at least a fifth is left for a trace when `words` are used; or
+    the most that a tile can have, if that is less."""
+    return 1 << min(OFFSET_BITS, ((5 * words - 1) // 4).bit_length())
+
+
+def code_end(streams: Sequence[Stream], boot: Stream, chip: ChipConfig) -> int:
+    """First word after the code in the fullest DRAM tile."""
+    return max(stream.address + len(stream.instructions) * chip.instruction_words for stream in (*streams, boot))
 
 
 def _placed(

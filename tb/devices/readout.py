@@ -114,7 +114,7 @@ def plan(program: Program, chip: ChipConfig, stats_words: int, free_from: int) -
     if first + total > chip.dram.words:
         raise ProgramError(
             f"no space for {total} words of trace in DRAM after word {first} of {chip.dram.words}; raise dram.words to "
-            f"{first + total}, or lower trace_records"
+            f"{first + total} (--set dram.words={first + total}), or lower trace_records"
         )
     parts: list[tuple[int, Region, int, int]] = []
     code: list[Instruction] = []

@@ -40,6 +40,10 @@ class Transfer(NamedTuple):
         return Node(issuer, list(after), label, self.local, self.dram, self.words)
 
 
+class DramFull(DoesNotFit):
+    """A DRAM tile has fewer words than tensors need. What comes behind those that were placed is not counted."""
+
+
 class Dram:
     """Hands out words of the DRAM tiles, from address 0 upwards."""
 
@@ -48,10 +52,10 @@ class Dram:
         self._used = dict.fromkeys(chip.drams, 0)
 
     def take(self, tile: int, words: int) -> int:
-        """Address of `words` fresh words of `tile`. Raises DoesNotFit when the tile is full."""
+        """Address of `words` fresh words of `tile`. Raises DramFull when the tile is full."""
         at = self._used[tile]
         if at + words > self._words:
-            raise DoesNotFit(
+            raise DramFull(
                 f"DRAM tile {tile} is too small: tensors need at least {at + words} words, "
                 f"it has {self._words} ({at + words - self._words} too few); raise dram.words, or take a smaller batch"
             )
@@ -59,7 +63,7 @@ class Dram:
         return at
 
     def skip(self, words: int) -> None:
-        """The first `words` words of each tile are not handed out. Raises DoesNotFit where a tile is smaller."""
+        """The first `words` words of each tile are not handed out. Raises DramFull where a tile is smaller."""
         for tile, used in self._used.items():
             if used < words:
                 self.take(tile, words - used)

@@ -6,6 +6,7 @@ from math import prod
 
 from meshloom.hw.spec.config import OFFSET_BITS, ChipConfig
 
+from ...program.program import ample_words
 from ...workload.layers import ConvShape
 from .problem import DoesNotFit
 
@@ -20,6 +21,16 @@ def size_text(size: int) -> str:
     return f"{size / 2**20:,.1f} MiB" if size >= 1 << 20 else f"{size:,} bytes"
 
 
+def dram_fix(size: int, chip: ChipConfig) -> str:
+    """What to do about tensors of `size` bytes that DRAM cannot hold: words of each tile for these, and as many for
+    what is not known before there is a schedule: padding, what lies between layers, programs."""
+    least = -(-size // (chip.lanes * len(chip.drams)))
+    if least > 1 << OFFSET_BITS:
+        return "take a smaller one"
+    words = ample_words(2 * least)
+    return f"give the chip's [dram] words = {words} (--set dram.words={words})"
+
+
 def check_room(shape: ConvShape, chip: ChipConfig) -> None:
     """Raises DoesNotFit for a layer whose tensors are larger than all DRAM of the chip.
 
@@ -28,9 +39,7 @@ def check_room(shape: ConvShape, chip: ChipConfig) -> None:
     need, have = least_bytes(shape), len(chip.drams) * chip.dram.words * chip.lanes
     if need <= have:
         return
-    words = -(-need // (chip.lanes * len(chip.drams)))
-    fix = f"give the chip's [dram] at least words = {words}" if words <= 1 << OFFSET_BITS else "take a smaller one"
     raise DoesNotFit(
         f"layer {shape.name} is too big for chip {chip.name}: its tensors take {size_text(need)}, the DRAM "
-        f"has {size_text(have)}; {fix}"
+        f"has {size_text(have)}; {dram_fix(need, chip)}"
     )

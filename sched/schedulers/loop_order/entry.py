@@ -69,16 +69,20 @@ def _layer(shape: ConvShape, chip: ChipConfig, scale: int, options: LayerOptions
 def network(graph: Graph, chip: ChipConfig, options: NetworkOptions, context: Context) -> NetworkSchedule:
     """The schedule of a network. With other options than usual it names them."""
     from ..network.refine import Effort, refined, with_effort
+    from ..network.room import with_need
     from ..network.scheduler import search_cache
     from ..network.sharing import SharingOptions
     from ..network.storage import Between
 
     sharing = SharingOptions(Between(options.between), options.fused, options.tight)
     memory, effort = search_cache(context.folder, chip), Effort(options.effort)
-    if options.refine is None:
-        result = with_effort(effort, graph, chip, context.on_layer, memory, sharing)
-    else:
-        result = refined(graph, chip, context.on_layer, memory, sharing, options.refine)
+
+    def made() -> NetworkSchedule:
+        if options.refine is None:
+            return with_effort(effort, graph, chip, context.on_layer, memory, sharing)
+        return refined(graph, chip, context.on_layer, memory, sharing, options.refine)
+
+    result = with_need(made, graph, chip, sharing)
     name = options.named("loop_order")
     if name == "loop_order":
         return result  # under the name that it gives itself

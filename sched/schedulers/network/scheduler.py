@@ -20,7 +20,7 @@ from ...mapping.emit.prologue import Prologue
 from ...mapping.memory.placement import Dram, Placed, Stored
 from ...mapping.nodes import Node, sites_of
 from ...mapping.tiling.problem import DoesNotFit, pose
-from ...mapping.tiling.room import size_text
+from ...mapping.tiling.room import dram_fix, size_text
 from ...mapping.tiling.tiles import Pooling
 from ...mapping.tiling.windows import check_window
 from ...store.findings import SearchCache
@@ -180,10 +180,9 @@ class _Builder:
         weights = sum(layer.w.size for layer in self.graph.layers if layer.w is not None)
         room = len(chip.drams) * chip.dram.words * chip.lanes
         if weights > room:
-            words = -(-weights // (chip.lanes * len(chip.drams)))
             raise DoesNotFit(
                 f"network {self.graph.name} is too big for chip {chip.name}: its weights take {size_text(weights)}, "
-                f"the DRAM has {size_text(room)}; give the chip's [dram] at least words = {words}"
+                f"the DRAM has {size_text(room)}; {dram_fix(weights, chip)}"
             )
 
     # -- tensors ----------------------------------------------------------------------------------------------------

@@ -51,8 +51,8 @@ TOO_SMALL = {
     "tiny_scratchpad": r"SPM: input, weight and sums",
     "tiny_memories": r"[Nn]eeds? \d+ (words|of VEC)|fits no tiling|fits a core|too small",
     "least_memories": r"[Nn]eeds? \d+ (words|of VEC)|fits no tiling|fits a core|too small",
-    "little_dram": r"do not fit after the tensors|DRAM tile \d+ is too small|give the chip's \[dram\] at least words",
-    "least_dram": r"do not fit after the tensors|DRAM tile \d+ is too small|give the chip's \[dram\] at least words|"
+    "little_dram": r"do not fit after the tensors|DRAM tile \d+ is too small|give the chip's \[dram\] words",
+    "least_dram": r"do not fit after the tensors|DRAM tile \d+ is too small|give the chip's \[dram\] words|"
     r"tensors need [\d,]+ words of each DRAM tile",
     "few_semaphores": r"needs \d+ semaphores",
 }

@@ -295,7 +295,7 @@ def test_the_scale_is_that_of_the_data(name: str):
     [
         ("gemm:1000000x1000000x1000000", "take a smaller one"),
         ("conv:99999999999x99999999999x512-512,k3,p1", "take a smaller one"),
-        ("gemm:1x5000000x1", r"give the chip's \[dram\] at least words = 7500001"),
+        ("gemm:1x5000000x1", r"give the chip's \[dram\] words = 16777216 \(--set .*"),
     ],
 )
 def test_of_layers_larger_than_dram_nothing_is_drawn(name: str, fix: str, monkeypatch: pytest.MonkeyPatch):

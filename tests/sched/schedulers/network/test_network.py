@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -19,6 +20,8 @@ from meshloom.sched.ir.validation import validate
 from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.model.timeline import play
+from meshloom.sched.schedulers.interface import Context
+from meshloom.sched.schedulers.loop_order.entry import NetworkOptions, network
 from meshloom.sched.schedulers.network.limits import RESOURCES, TOTALS, busy, limits, totals
 from meshloom.sched.schedulers.network.restored import restored
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, layer_of, schedule
@@ -460,7 +463,7 @@ def big() -> Graph:
         (
             big(), variant("tiny", dram={"words": 20000}), DoesNotFit,
             "network heavy is too big for chip odd: its weights take 294,912 bytes, the DRAM has 80,000 bytes; give "
-            r"the chip's \[dram\] at least words = 73728",
+            r"the chip's \[dram\] words = 262144 \(--set dram.words=262144\)",
         ),
         (big(), variant("tiny", dram={"words": 90000}), DoesNotFit, "DRAM tile 0 is too small: tensors need at least"),
         (
@@ -529,6 +532,16 @@ def test_what_cannot_be_is_one_clear_error(
     with pytest.raises(error, match=message) as raised:
         schedule(graph, chip)
     assert "\n" not in str(raised.value)
+
+
+def test_a_refusal_for_want_of_dram_names_a_size_that_is_enough_for_tensors_and_programs() -> None:
+    chip = variant("tiny", dram={"words": 90000})
+    with pytest.raises(DoesNotFit, match=r"network heavy needs .* for its tensors and programs, each has") as raised:
+        network(big(), chip, NetworkOptions(), Context())
+    sizes = re.findall(r"needs (\d+) words|--set dram\.words=(\d+)", str(raised.value))
+    for words in (int(least or ample) for least, ample in sizes):
+        roomy = variant("tiny", dram={"words": words})
+        lower(schedule(big(), roomy).schedule, roomy)
 
 
 def test_pieces_of_the_same_sizes_may_be_added() -> None:
