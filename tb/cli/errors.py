@@ -19,7 +19,7 @@ from meshloom.sched.support.file_modules import line_that_failed
 from meshloom.sched.support.text import line_of
 
 from ..results.exits import Exit, expected
-from .outputs import flush, open_streams
+from .outputs import flush, leave_unread, open_streams
 
 
 def say_error(message: str) -> None:
@@ -91,7 +91,23 @@ class Group(TyperGroup):
 
 
 @contextlib.contextmanager
+def _while_read() -> Generator[None]:
+    """Who reads a pipe may have had enough (`| head`): that ends the command without a word."""
+    try:
+        yield
+    except BrokenPipeError:
+        leave_unread()
+        raise typer.Exit(Exit.UNREAD) from None
+
+
+@contextlib.contextmanager
 def _one_error() -> Generator[None]:
+    with _while_read(), _said():
+        yield
+
+
+@contextlib.contextmanager
+def _said() -> Generator[None]:
     try:
         try:
             yield
@@ -102,9 +118,11 @@ def _one_error() -> Generator[None]:
         warnings.filterwarnings("ignore", message=".* created but never used")
         say_error(f"interrupted {stop}".rstrip())
         raise typer.Exit(Exit.INTERRUPTED) from None
-    except (typer.Exit, typer.Abort, TyperException, BrokenPipeError):  # who reads a pipe may have had enough
+    except (typer.Exit, typer.Abort, TyperException, BrokenPipeError):
         raise
     except SystemExit as stop:
+        if isinstance(stop.__context__, BrokenPipeError):  # where the help's console ends
+            raise stop.__context__ from None
         if (foreign := _of_a_file(stop)) is None:
             raise
         say_error(foreign)

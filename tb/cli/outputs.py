@@ -86,5 +86,10 @@ def flush() -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        leave_unread()
         raise write_error(error, "standard output") from error
+
+
+def leave_unread() -> None:
+    """What has been printed and is not read leads to nowhere, so that nothing is tried again when the process ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -20,7 +20,12 @@ LOG_WIDTH = 176
 
 
 class _Console(Console):
-    """Shows control characters in texts, which may be from a file, as escapes; it sends its own only."""
+    """Shows control characters in texts, which may be from a file, as escapes; it sends its own only. A pipe that is
+    closed is the command's to deal with."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True  # whatever else is shown until the command has ended
+        raise BrokenPipeError
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(printable(text), **options)  # before the width of a cell is taken

@@ -38,6 +38,7 @@ class Exit(IntEnum):
     TOOL = 4, "the simulator or a tool failed, or Meshloom has a bug"
     NOT_WRITTEN = 5, "a file cannot be written: no room, or no right to"
     INTERRUPTED = 130, "interrupted; what had finished is kept"
+    UNREAD = 141, "whoever reads the output has closed it, as head does; what had finished is kept"
 
 
 def is_ours(error: BaseException) -> bool:

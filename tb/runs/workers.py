@@ -88,7 +88,6 @@ def workers(count: int) -> Generator[Workers]:
         try:
             yield Workers(pool, messages)
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
             for process in set(multiprocessing.active_children()) - others:
                 process.terminate()
             raise
