@@ -138,7 +138,7 @@ def arena(request: ArenaRequest) -> None:
         def on_rows(rows: Sequence[PointRow]) -> None:
             progress.advance(len(rows), "")
 
-        with resumable(lambda: f"after {progress.count}; their rows are kept in {request.rows}"):
+        with resumable(lambda: f"{progress.reached}; their rows are kept in {request.rows}"):
             sweeps.run_points(
                 planned.points,
                 lineup.device,

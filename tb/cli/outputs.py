@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 STDOUT = Path("-")
 #: What names of pages end with, if they end with anything.
 PAGES = (".html", ".htm", "")
+#: The same of tables of rows.
+TABLES = (".csv", ".parquet", ".txt", "")
 
 
 def open_streams() -> None:
@@ -62,6 +64,16 @@ def check_page(place: Path | None) -> None:
             param_hint="--out",
         )
     check_places(place)
+
+
+def check_table(place: Path | None, option: str) -> None:
+    """Looks whether a table that goes there is called what it is. Raises BadParameter."""
+    if place is not None and place.suffix.lower() not in TABLES:
+        raise typer.BadParameter(
+            f"{place} ends with {place.suffix}, and a table is CSV or Parquet; call it {place.with_suffix(TABLES[0])}, "
+            "which spreadsheets open",
+            param_hint=option,
+        )
 
 
 def listing_screen(json: Path | None) -> Console:

@@ -16,7 +16,7 @@ from ..api.request import RunRequest, refuse_other_kind
 from ..results.exits import Exit, verdict
 from .errors import resumable, say_error
 from .fields import with_fields
-from .outputs import STDOUT, check_places, put
+from .outputs import STDOUT, check_places, check_table, put
 from .quantising import numbers, ranges_of
 from .requests import filled, once
 
@@ -151,9 +151,10 @@ def _copies(request: RunRequest) -> list[tuple[Report, Path]]:
     from ..report import registry as reports
 
     json, csv = request.json, request.csv
+    check_table(csv, "--csv")
     copies = [reports.form_and_place(each) for each in request.report or ()]
     copies += [(reports.JSON, json)] if json else []
-    copies += [(reports.PARQUET if csv.suffix == ".parquet" else reports.CSV, csv)] if csv else []
+    copies += [(reports.PARQUET if csv.suffix.lower() == ".parquet" else reports.CSV, csv)] if csv else []
     if [place for _, place in copies].count(STDOUT) > 1:
         raise typer.BadParameter("only one of --json, --csv and --report can go to stdout", param_hint="--report")
     if len({place.resolve() for _, place in copies}) < len(copies):

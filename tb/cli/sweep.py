@@ -99,7 +99,7 @@ def sweep(request: SweepRequest) -> None:
                         screen.print(message, style="red", markup=False, soft_wrap=True)
             progress.advance(len(rows), f"{len(failures)} failed" if failures else "")
 
-        with resumable(lambda: f"after {progress.count}; their rows are kept in {folder}"):
+        with resumable(lambda: f"{progress.reached}; their rows are kept in {folder}"):
             outcome = sweeps.run(
                 file,
                 request.file.parent,

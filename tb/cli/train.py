@@ -121,7 +121,7 @@ def train(request: TrainRequest) -> None:
     with Counted(screen, f"{network} on {chip.name}", "steps") as progress:
 
         def kept() -> str:
-            return f"after {progress.count}; {f'kept in {keep}' if keep.exists() else 'nothing is kept'}"
+            return f"{progress.reached}; {f'kept in {keep}' if keep.exists() else 'nothing is kept'}"
 
         with resumable(kept, "--fresh"):
             results = run_training(

@@ -160,6 +160,11 @@ class Counted(_Shown):
         """`3 of 200 points`."""
         return f"{self._done:,} of {self._total:,} {self._unit}"
 
+    @property
+    def reached(self) -> str:
+        """How far it has come: `after 3 of 200 points`."""
+        return f"after {self.count}" if self._total else f"before the {self._unit} were counted"
+
     def _beat(self, seconds: float) -> None:
         if time.monotonic() - self._printed > EVERY / 2:
             count = f"{self.count} " if self._total else "at it for "

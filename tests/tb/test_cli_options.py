@@ -131,6 +131,13 @@ def test_a_page_is_not_called_a_pdf(command: tuple[str, ...], folder: Path) -> N
     shown = invoke(*command, "--out", "page.pdf")
     assert shown.exit_code == 2
     assert "and a page is HTML; call it page.html" in " ".join(shown.output.replace("│", " ").split())
+
+
+def test_a_table_is_not_called_a_spreadsheet(folder: Path) -> None:
+    shown = invoke("run", "gemm:4x4x4", "--chip", "tiny", "--csv", "rows.xlsx")
+    assert shown.exit_code == 2
+    told = " ".join(shown.output.replace("│", " ").split())
+    assert "rows.xlsx ends with .xlsx, and a table is CSV or Parquet; call it rows.csv, which" in told
     assert not (folder / "page.pdf").exists()
 
 

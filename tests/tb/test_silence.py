@@ -160,8 +160,8 @@ def test_an_interrupted_command_says_what_is_kept_and_how_to_go_on(
     monkeypatch.setattr("meshloom.tb.runs.training.run.train", _interrupt)
     monkeypatch.setattr("meshloom.tb.runs.language.generation.generate", _interrupt)
     for words, kept in (
-        (["sweep", "my sweep.toml"], "after 0 of 0 points; their rows are kept in sim_build/sweeps/s"),
-        (["train", "digits", "--fresh"], "after 0 of 0 steps; nothing is kept"),
+        (["sweep", "my sweep.toml"], "before the points were counted; their rows are kept in sim_build/sweeps/s"),
+        (["train", "digits", "--fresh"], "before the steps were counted; nothing is kept"),
         (["generate", "shakespeare", "--prompt", "To be"], "after 0 of 32 tokens; nothing is kept"),
     ):
         monkeypatch.setattr("sys.argv", ["/somewhere/meshloom", *words])
