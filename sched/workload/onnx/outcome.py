@@ -34,7 +34,8 @@ _ENOUGH, _MOST = 10.0, 50.0
 class LayerReport:
     """One layer: m (0: not requantised; by channel the largest), step of its result and of its weights (0: none, by
     channel the largest), and how its result deviates: signal-to-noise ratio in dB over the calibration data (inf: not
-    at all), an output's against the file in ONNX Runtime, others' against the float network."""
+    at all), an output's against the file in ONNX Runtime, others' against the float network. `size`: the root of
+    the mean square of its values there."""
 
     name: str
     kind: str
@@ -42,6 +43,7 @@ class LayerReport:
     step: float
     weight_step: float
     snr_db: float
+    size: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +86,20 @@ class Quantised:
         worst = max(falls, key=lambda name: falls[name] - ratios[name])
         return (
             f"Little is left of the float model at the outputs ({self.snr_db:.1f} dB): most is lost in layer {worst} "
-            f"(from {falls[worst]:.1f} to {ratios[worst]:.1f} dB); --layers shows each."
+            f"(from {falls[worst]:.1f} to {ratios[worst]:.1f} dB{self._drowned(worst)}); --layers shows each."
+        )
+
+    def _drowned(self, name: str) -> str:
+        """Why little is left of a layer whose values are smaller than its step; empty of others."""
+        by_name = {layer.name: layer for layer in self.layers}
+        layer = by_name[name]
+        if layer.size >= layer.step:
+            return ""
+        largest = max((other for other in self.layers if other.step == layer.step), key=lambda other: other.size)
+        return (
+            f": its values, {layer.size:.2g} on average, are below its step of {layer.step:.2g}, which it shares with "
+            f"layer {largest.name}, {largest.size:.2g} on average; tensors that additions, pools and concatenations "
+            "join have one step: normalise what is added up"
         )
 
     def real(self, name: str, array: NDArray[Any]) -> NDArray[Any] | None:
@@ -126,6 +141,7 @@ def report_of(
     live, net = session(to_onnx(graph, all_outputs=True), graph.name), rounder.net
     signal = dict.fromkeys(graph.values, 0.0)
     noise = dict.fromkeys(graph.values, 0.0)
+    count = dict.fromkeys(graph.values, 0)
     alike = 0
     origins = dict(zip(net.outputs, net.origins, strict=True))
     sources = {
@@ -143,6 +159,7 @@ def report_of(
         results |= {name: sources[name].array(results[name]) for name in end}
         for name, array in results.items():
             exact = end.get(name, real[name]).astype(np.float64)
+            count[name] += exact.size
             signal[name] += float((exact**2).sum())
             noise[name] += float(((array - exact) ** 2).sum())
         first = graph.outputs[0]
@@ -156,6 +173,7 @@ def report_of(
             graph.steps[layer.output],
             rounder.weight_steps.get(layer.output, 0.0),
             snr[layer.output],
+            (signal[layer.output] / max(1, count[layer.output])) ** 0.5,
         )
         for layer in graph.layers
     )

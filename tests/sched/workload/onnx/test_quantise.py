@@ -274,7 +274,18 @@ def test_where_the_float_model_is_lost_is_said() -> None:
         losses = [note for note in notes if note.startswith("Little is left of the float model at the outputs (")]
         assert len(losses) == real
         assert all(
-            re.search(r"most is lost in layer (small|y) \(from \d+.\d to -?\d+.\d dB\)", note) for note in losses
+            re.search(r"most is lost in layer (small|y) \(from \d+.\d to -?\d+.\d dB[:)]", note) for note in losses
         )
     m.node("Relu", small, "z")
     assert not quantise_with_report(m.build("z"), m.data()).graph.notes
+
+
+def test_a_step_that_drowns_a_layer_is_named_with_whose_it_is() -> None:
+    """A residual network that grows with each of its sums, all of which share one step."""
+    m, name = FloatModel((1, 8)), "x"
+    for number in range(12):
+        name = m.node("Add", [name, m.node("Gemm", [name, m.normal(8, 8, scale=2)], f"c{number}")], f"a{number}")
+    (note,) = quantise_with_report(m.build(name), m.data(), real=True).graph.notes
+    assert re.search(
+        r"below its step of .*, which it shares with layer a11, .* on average; tensors that additions, po", note
+    )
