@@ -218,14 +218,19 @@ def _fits(shape: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
 
 
 def _typed(path: Path, array: NDArray[Any], declared: Declared) -> NDArray[Any]:
-    """The array in the input's type. Raises InputError where that has not the same numbers."""
+    """The array in the input's type. Raises InputError where that has not the same numbers, or one is none."""
+    if array.dtype.kind == declared.type.kind == "f" and (places := np.argwhere(np.isnan(array))).size:
+        raise InputError(
+            f"{path}: {len(places)} of {array.size} numbers of {declared.name} are not a number (NaN), first at "
+            f"{places[0].tolist()}; replace them, with numpy.nan_to_num for one"
+        )
     if array.dtype == declared.type or (declared.type == np.float32 and array.dtype == np.int8):
         return array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.dtype.kind in "biuf" and declared.type.kind in "biuf":
         with np.errstate(all="ignore"):
             same = array.astype(declared.type)
             back = same.astype(array.dtype)
-            if np.array_equal(same, array, equal_nan=True) and np.array_equal(back, array, equal_nan=True):
+            if np.array_equal(same, array) and np.array_equal(back, array):
                 return same
     raise InputError(
         f"{path}: holds {array.dtype}{list(array.shape)}, not all of which are numbers of {declared.type}; {declared}: "

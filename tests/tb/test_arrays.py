@@ -158,6 +158,7 @@ def test_archives_that_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     np.savez(tmp_path / "counts.npz", x=x, y=y[:3])
     np.savez(tmp_path / "objects.npz", x=np.array([{}], object), y=y)
     np.savez(tmp_path / "large.npz", x=x, y=y)
+    np.savez(tmp_path / "gaps.npz", x=x * np.float32(np.nan), y=y)
     (tmp_path / "broken.npz").write_bytes(b"PK\3\4 no archive")
     stored(tmp_path, x)
     np.savez_compressed(tmp_path / "damaged.npz", x=x, y=y)
@@ -167,6 +168,7 @@ def test_archives_that_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for name, message in (
         ("other.npz", "has arrays x, z; network net has inputs x, y: save an array for each, by name"),
         ("counts.npz", "holds other numbers of samples: 4 of x, 3 of y; save as many of each"),
+        ("gaps.npz", r"2 of 2 numbers of x are not a number \(NaN\), first at \[0, 0\]; replace them, with"),
         ("objects.npz", "cannot be read as an .npz file"),
         ("broken.npz", "cannot be read as an .npz file"),
         ("damaged.npz", "cannot be read as an .npz file"),
