@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from ..layers import WorkloadError
 from .errors import NodeRefusal, Refused, UnsupportedError, node_name, operator_name
 from .load import Attributes, Node, attributes
-from .pointwise import JUMPS, PROCESSOR
+from .pointwise import PROCESSOR
 from .reader_context import SOFTMAX, ReaderContext
 from .tabular import DOMAIN
 
@@ -97,11 +97,6 @@ def _no_layer(node: Node) -> str:
         return (
             "its steps are not written down: 512 at most, as many as the input's shape says, with constant weights and "
             "without peepholes, clipping and a layout of its own; export it so"
-        )
-    if node.op_type in JUMPS and node.domain in ("", "ai.onnx"):
-        return (
-            "it jumps: where 8 bits move what it reads past a jump, the result is off by a whole number; export the "
-            "model without it, or let it be the last, which the host does"
         )
     if node.domain == PROCESSOR:
         return (

@@ -26,7 +26,7 @@ MICROSOFT = "com.microsoft"
 #: Operators as ONNX Runtime has laid them out for the processor on which it ran.
 PROCESSOR = f"{MICROSOFT}.nchwc"
 #: Operators that are jumps alone: where 8 bits move the argument past one the result is another whole number, which
-#: leaves 13 to 30 dB of numbers that are drawn, and is no function of the chip.
+#: leaves 13 to 30 dB of numbers that are drawn. So the host has them where it can.
 JUMPS = frozenset({"Ceil", "Floor", "Mod", "Round", "Sign"})
 #: Operators that compute each element of their result from the elements at the same place, of one operand ...
 UNARY = frozenset({

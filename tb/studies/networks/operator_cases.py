@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from meshloom.hw.spec.config import load
 from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.workload.layers import WorkloadError
-from meshloom.sched.workload.onnx.pointwise import TRUTHS, UNARY
+from meshloom.sched.workload.onnx.pointwise import JUMPS, TRUTHS, UNARY
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -122,6 +122,7 @@ HOW: Mapping[str, tuple[str, str]] = {
     ),
     "Upsample": ("as Resize", ""),
     **dict.fromkeys(sorted(name for name in UNARY if "." not in name), ("a table", "")),
+    **dict.fromkeys(sorted(JUMPS), ("a table, where the host cannot do it", "of one tensor")),
     **dict.fromkeys(sorted(TRUTHS), ("part of the table of a Where", "where only that reads it")),
     **dict.fromkeys(("Max", "Min"), ("a table; of several tensors a paste and a max pool", "")),
     "Pow": ("a table", "with a constant"),

@@ -60,7 +60,7 @@ def find_function(context: FloatContext, node: Node) -> tuple[str, Function] | N
     constants = {name: context.constants[name] for name in names if name not in context.views}
     if not views or any(view.pad != NO_PAD for view in views):
         return None
-    if node.op_type == "Div" and names[-1] in constants and not np.all(constants[names[-1]]):
+    if node.op_type in ("Div", "Mod") and names[-1] in constants and not np.all(constants[names[-1]]):
         return None
     first = views[0]
     for view in views[1:]:

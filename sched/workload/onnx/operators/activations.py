@@ -14,7 +14,7 @@ from ..building.tables import apply_function, emit_table, find_function, note_tr
 from ..errors import Refused, operator_name
 from ..floats import FloatLayer
 from ..load import Attributes, Node
-from ..pointwise import SEVERAL, TRUTHS, UNARY, function
+from ..pointwise import JUMPS, SEVERAL, TRUTHS, UNARY, function
 
 
 def table(context: FloatContext, node: Node, attributes: Attributes) -> None:
@@ -26,6 +26,15 @@ def table(context: FloatContext, node: Node, attributes: Attributes) -> None:
     if composed is None:
         raise Refused("of several tensors, or with constants that differ from channel to channel")
     emit_table(context, node, *composed)
+
+
+def jump(context: FloatContext, node: Node, attributes: Attributes) -> None:
+    """A table, where the host cannot do it."""
+    context.only_if_generous(
+        "it jumps: where 8 bits move what it reads past a jump, the result is off by a whole number; let it be the "
+        "last, which the host does"
+    )
+    table(context, node, attributes)
 
 
 def compare(context: FloatContext, node: Node, attributes: Attributes) -> None:
@@ -100,6 +109,7 @@ def clip(context: FloatContext, node: Node, attributes: Attributes) -> None:
 
 OPERATORS: dict[str, Operator] = {
     **dict.fromkeys(sorted(UNARY | SEVERAL - {"Max", "Min", "PRelu"}), table),
+    **dict.fromkeys(sorted(JUMPS), jump),
     **dict.fromkeys(sorted(TRUTHS), compare),
     "Clip": or_table(clip),
     "PRelu": prelu,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,6 +41,15 @@ for _name, _more, _opset in (
     ("HardSwish", {}, 14), ("Mish", {}, 18), ("Gelu", {"approximate": "tanh"}, 20),
 ):  # fmt: skip
     CASES[_name] = (lambda m, name=_name, more=_more: m.node(name, narrow(m, "a"), "y", **more), "conv table", _opset)
+
+
+@case("conv table conv")
+def fake_quantisation(m):
+    """What training with few bits leaves behind: whole numbers of a step, cut off."""
+    step = m.constant(0.1)
+    steps = m.node("Div", [m.conv("x", "a", (4, 3, 3, 3)), step], "b")
+    whole = m.node("Round", m.node("Clip", [steps, m.constant(-8.0), m.constant(7.0)], "c"), "d")
+    return m.conv(m.node("Mul", [whole, step], "e"), "y", (3, 4, 1, 1))
 
 
 @case("conv table")
@@ -202,6 +212,23 @@ def test_every_entry_of_a_table_is_the_function_of_its_index():
     exact = np.tanh(np.arange(-128, 128) * graph.value("a").step) / graph.value("y").step
     assert layer.table is not None
     assert np.abs(layer.table - np.clip(exact, -128, 127)).max() <= 0.5 + 1e-4
+
+
+@pytest.mark.parametrize(
+    ("name", "exact"),
+    [("Floor", np.floor), ("Ceil", np.ceil), ("Round", np.rint), ("Sign", np.sign), ("Mod", lambda x: np.fmod(x, 0.5))],
+)
+def test_what_jumps_is_a_table_where_the_host_cannot_do_it(name: str, exact: Any) -> None:
+    m = FloatModel()
+    a = m.conv("x", "a", (4, 3, 3, 3))
+    jumps = m.node(name, [a, m.constant(0.5)], "b", fmod=1) if name == "Mod" else m.node(name, a, "b")
+    ended = fold_to_end(m.build(jumps), "net", normalised=False)
+    assert ended.notes == [f"{name} b at the end runs on the host."], "which loses nothing"
+    graph = quantise(m.build(m.conv(jumps, "y", (3, 4, 1, 1))), m.data())
+    (layer,) = (layer for layer in graph.layers if layer.kind == "table")
+    real = exact(np.arange(-128, 128, dtype=np.float32) * np.float32(graph.value("a").step))
+    assert layer.table is not None
+    assert np.abs(layer.table - np.clip(real / graph.value("b").step, -128, 127)).max() <= 0.5 + 1e-3
 
 
 def test_where_a_function_has_no_value_its_table_has_0():
