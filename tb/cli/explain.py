@@ -20,7 +20,7 @@ app = typer.Typer()
 class ExplainRequest:
     """A run to be explained: the fields are the options of the command."""
 
-    run: RunName
+    run: RunName = "latest"
     workload: Annotated[str | None, typer.Option(metavar="NAME", help="Only this workload of the run.")] = None
     scheduler: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only what this scheduler made, of a run of several.")

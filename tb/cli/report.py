@@ -21,7 +21,7 @@ app = typer.Typer()
     )
 )
 def report(
-    run: RunName,
+    run: RunName = "latest",
     workload: Annotated[str | None, typer.Option(metavar="NAME", help="Only this workload of the run.")] = None,
     scheduler: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only what this scheduler made, of a run of several.")

@@ -90,6 +90,11 @@ def test_a_run_that_there_is_not(folder: Path) -> None:
         find("other")
 
 
+@pytest.mark.parametrize("command", ["explain", "report --out page.html"])
+def test_no_run_is_the_latest(command: str, folder: Path) -> None:
+    assert "latest.json: nothing has been run here; run something first" in invoke(*command.split()).stderr
+
+
 def test_a_query_without_sql_has_the_columns_that_one_wants(folder: Path) -> None:
     name = save(folder, 1)
     shown = invoke("query", f"sim_build/results/{name}.json")
