@@ -65,9 +65,12 @@ def fit(work: StageWork, chip: ChipConfig, extent_of_plan: Extent) -> Extent:
         fitting = [extent for extent in _halved(extent_of_plan, times) if not work.too_large(chip, extent)]
         if fitting:
             return max(fitting, key=lambda e: (e.pixels * e.planes * e.depth, e.depth, e.rows, e.columns, e.planes))
+    least = Extent(1, 1, 1, 1)
+    ample = work.ample(chip, least)
     raise DoesNotFit(
         f"layer {work.stage.layer.output}: no part of it fits a core of chip {chip.name} with room for the next one: "
-        f"one pixel of one block of channels takes {work.too_large(chip, Extent(1, 1, 1, 1))}"
+        f"one pixel of one block of channels takes {work.too_large(chip, least)}; {ample}{', or ' * bool(ample)}take "
+        "scheduler loop_order, which needs no room for the next one"
     )
 
 

@@ -110,6 +110,18 @@ class StageWork:
     def too_large(self, chip: ChipConfig, part: Extent) -> str:
         """What of a part is larger than half of a memory (the other half is for the next one), or than what one
         instruction computes, as text; empty if it fits."""
+        return ", ".join(f"{have} {what}, {most} at most" for what, _, have, most in self._excess(chip, part))
+
+    def ample(self, chip: ChipConfig, part: Extent) -> str:
+        """The settings of a chip that has room for a part that is too large for this one; empty if none has."""
+        excess = self._excess(chip, part)
+        if not all(field for _, field, _, _ in excess):
+            return ""
+        return " ".join(f"--set core.{field}={2 * have}" for _, field, have, _ in excess)
+
+    def _excess(self, chip: ChipConfig, part: Extent) -> list[tuple[str, str, int, int]]:
+        """What of a part is too large: words for it, the field of the core that limits it ("": none), how much the part
+        needs and how much it may."""
         problem, core = self.problem, chip.core
         rows, columns = (
             min((count - 1) * stride + (kernel - 1) * problem.dilation + 1, size)
@@ -122,19 +134,20 @@ class StageWork:
         result, weights = part.pixels * part.planes, self.constants(chip, part, first=False)
         split = part.depth < self.whole.depth
         sums = part.planes + result * split if matrix else part.planes * self.weighted
+        result_words = result if matrix or self.op is VectorOp.ADD else 0
         limits = (
-            ("words of A", rows * columns * (part.depth if matrix else part.planes), core.a_words // 2),
-            ("words of B", weights, core.b_words // 2),
-            ("words of ACC", sums, core.acc_words // 2),
-            ("words of OUT", result if matrix or self.op is VectorOp.ADD else 0, core.out_words // 2),
-            ("words of VEC", 0 if matrix else result, core.vec_words // 2),
-            ("columns of a tile", max(columns, part.columns), MAX_IN_WIDTH),
-            ("words of a plane", rows * columns, MAX_PLANE),
-            ("pixels", part.pixels, MAX_PIXELS if matrix else _MOST_VEC_PIXELS),
-            ("output blocks", part.planes, MAX_N_BLOCKS if matrix else _MOST_BLOCKS),
-            ("input blocks", part.depth, MAX_K_BLOCKS),
+            ("words of A", "a_words", rows * columns * (part.depth if matrix else part.planes), core.a_words // 2),
+            ("words of B", "b_words", weights, core.b_words // 2),
+            ("words of ACC", "acc_words", sums, core.acc_words // 2),
+            ("words of OUT", "out_words", result_words, core.out_words // 2),
+            ("words of VEC", "vec_words", 0 if matrix else result, core.vec_words // 2),
+            ("columns of a tile", "", max(columns, part.columns), MAX_IN_WIDTH),
+            ("words of a plane", "", rows * columns, MAX_PLANE),
+            ("pixels", "", part.pixels, MAX_PIXELS if matrix else _MOST_VEC_PIXELS),
+            ("output blocks", "", part.planes, MAX_N_BLOCKS if matrix else _MOST_BLOCKS),
+            ("input blocks", "", part.depth, MAX_K_BLOCKS),
         )
-        return ", ".join(f"{have} {what}, {most} at most" for what, have, most in limits if have > most)
+        return [limit for limit in limits if limit[2] > limit[3]]
 
 
 def stages_of(graph: Graph, chip: ChipConfig) -> Stages:
