@@ -8,6 +8,7 @@ from traceback import extract_tb, format_exception
 from pydantic import ValidationError
 
 from ..support.apart import DiedError
+from ..support.file_modules import lies_beside
 from ..support.last_words import is_same
 from ..support.limits import Limits, memory_text
 from ..support.plugins import PluginError
@@ -54,7 +55,7 @@ def failure(name: str, source: str, where: str, error: BaseException, limits: Li
     elif type(error) is ValueError:  # how a scheduler says that something does not fit
         what = text
     else:
-        what = f"{kind}: {text}" if text else kind
+        what = f"{kind}: {text}{lies_beside(error, source)}" if text else kind
     message = f"scheduler {name} failed {where}: {what}{_line(frames, own)}"
     expected = (
         type(error) is ValueError

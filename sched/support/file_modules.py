@@ -56,6 +56,14 @@ def is_of_file(name: str) -> bool:
     return not name or name.startswith(_PREFIX)
 
 
+def lies_beside(error: BaseException, path: str) -> str:
+    """What to do about a module that was not found although it lies beside the file `path`; empty of other errors."""
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    if not path or not name or not Path(path).expanduser().with_name(f"{name}.py").exists():
+        return ""
+    return f"; only the statement `import {name}` looks beside the file, importlib does not"
+
+
 def line_that_failed(error: BaseException) -> tuple[str, int] | None:
     """The file and line in which an error was raised, if that is in such a file, or in a library that it has called;
     None if Meshloom's own code raised it."""

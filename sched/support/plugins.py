@@ -157,8 +157,8 @@ class Registry(Generic[T]):
 def failure(name: str, error: BaseException) -> str:
     """What has gone wrong in the code of a plugin, by its name or place: the error, and its line in the plugin's own
     file."""
-    kind, text = type(error).__name__, str(error)
-    return f"{kind}{': ' * bool(text)}{text}{_line(error, name.partition(':')[0])}"
+    kind, text, place = type(error).__name__, str(error), name.partition(":")[0]
+    return f"{kind}{': ' * bool(text)}{text}{file_modules.lies_beside(error, place)}{_line(error, place)}"
 
 
 @cache

@@ -369,6 +369,11 @@ def test_an_edit_of_the_same_size_in_the_same_second_is_seen(mine: Path, monkeyp
     [
         ("LIMIT, ", "LIMT, ", r"failed on gemm:8x8x8: NameError: name 'LIMT' is not defined.* \(line 10 of mine.py\)$"),
         ("task.rows <= LIMIT", "False", r"failed on gemm:8x8x8: AssertionError: too many rows \(line 10 of mine.py\)$"),
+        (
+            "assert task",
+            "__import__('importlib').import_module('beside')\n    assert task",
+            "only the statement `import b",
+        ),
         ("n[1], out", "n[1] / 0, out", r"ZeroDivisionError: division by zero \(line 14 of mine.py\)$"),
     ],
 )
@@ -384,6 +389,10 @@ def test_what_raises_in_a_file_is_told_with_its_line(mine: Path, old: str, new: 
         ("def schedule(:", "cannot be loaded: SyntaxError"),
         ("\n1 / 0", r"cannot be loaded: ZeroDivisionError: division by zero \(line 2 of mine.py\)$"),
         ("import nothing_of_that_name", "cannot be loaded: ModuleNotFoundError"),
+        (
+            "from importlib import import_module as take\ntake('beside')",
+            r"No module named 'beside'; only the statement `import beside` looks beside the file, importlib does not",
+        ),
         ("schedule = 5", "schedule of .*mine.py is of type int; it must be a Scheduler, or a function of a LayerTask"),
         ("async def schedule(task): ...", "is an async function, which would never run; begin it with def alone"),
         ("def schedule(task):\n    yield 1", "is a generator, which would never run; leave out yield"),
