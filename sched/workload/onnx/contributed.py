@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: `TensorProto` says so.
 _INT32, _INT64 = 6, 7
+#: From this opset on GroupNormalization has a gain for each channel.
+_GAINS_OF_CHANNELS = 21
 #: Elements of constants that may be sizes of others.
 _SMALL = 64
 _CACHE = "it keeps keys and values of earlier tokens; export it without a cache"
@@ -185,8 +187,23 @@ def _lp_normalization(s: Replacement) -> None:
     s.op("Div", x, s.over(kind, x, s.attributes.get("axis", -1)), to=s.result(0))
 
 
+def _group_normalization(s: Replacement) -> None:
+    """Groups are seen as channels of one row each. Gains and offsets are those of channels, or (until opset 20) of
+    groups."""
+    x, gain, offset = (s.operand(index) for index in range(3))
+    count, epsilon = int(s.attributes["num_groups"]), float(s.attributes.get("epsilon", 1e-5))
+    rows, each = s.reshape(x, 0, count, -1), s.opset >= _GAINS_OF_CHANNELS
+    ones, zeros = (s.constant(np.full(count, value)) for value in (1.0, 0.0))
+    normal = s.op("InstanceNormalization", rows, *((ones, zeros) if each else (gain, offset)), epsilon=epsilon)
+    whole = s.op("Reshape", normal, s.op("Shape", x), to="" if each else s.result(0))
+    if each:
+        across = range(1, s.rank(x) - 1)
+        s.op("Add", s.op("Mul", whole, s.unsqueeze(gain, *across)), s.unsqueeze(offset, *across), to=s.result(0))
+
+
 #: By operator, with its domain unless that is the standard one, to which ONNX Runtime adds two of its own. The standard
-#: has attention and rotary embedding, too; ONNX's domain for tables has scalers and linear models, QONNX's quantisers.
+#: has attention, rotary embedding and normalised groups, too; ONNX's domain for tables has scalers and linear models,
+#: QONNX's quantisers.
 _OPERATORS: Mapping[str, Callable[[Replacement], None]] = {
     f"{MICROSOFT}.Attention": _attention,
     f"{MICROSOFT}.MultiHeadAttention": _multi_head_attention,
@@ -203,6 +220,7 @@ _OPERATORS: Mapping[str, Callable[[Replacement], None]] = {
     f"{MICROSOFT}.FusedConv": _fused_conv,
     f"{MICROSOFT}.FusedGemm": _fused_gemm,
     "Attention": attention,
+    "GroupNormalization": _group_normalization,
     "LpNormalization": _lp_normalization,
     "RotaryEmbedding": rotary_embedding,
     "SimplifiedLayerNormalization": _simplified_layer_normalization,

@@ -284,3 +284,21 @@ def test_vectors_of_one_length(attributes: dict[str, int], opset: int) -> None:
     assert "LpNormalization" not in {node.op_type for node in plain.graph.node}
     x = {"x": m.data(1)[0]}
     np.testing.assert_allclose(computed(plain, x), computed(whole, x), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("opset", "gains"), [(18, 2), (21, 4)])
+def test_normalised_groups_of_channels(opset: int, gains: int) -> None:
+    """Until opset 20 the standard has gains of groups, which ONNX Runtime refuses, so the formula decides."""
+    m = FloatModel((1, 4, 3, 8), opset=opset)
+    gain, offset = normal(gains), normal(gains)
+    whole = m.build(m.node("GroupNormalization", ["x", m.constant(gain), m.constant(offset)], "y", num_groups=2))
+    plain = without_contributed(whole, "m")
+    assert "GroupNormalization" not in {node.op_type for node in plain.graph.node}
+    x = m.data(1)[0]
+    groups = x.reshape(1, 2, -1)
+    groups = (groups - groups.mean(-1, keepdims=True)) / np.sqrt(groups.var(-1, keepdims=True) + 1e-5)
+    each = (np.repeat(array, 4 // gains)[:, None, None] for array in (gain, offset))
+    exact = groups.reshape(x.shape) * next(each) + next(each)
+    np.testing.assert_allclose(computed(plain, {"x": x})[0], exact, rtol=1e-4, atol=1e-5)
+    if opset == 21:
+        np.testing.assert_allclose(computed(whole, {"x": x})[0], exact, rtol=1e-4, atol=1e-5)
