@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import NodeRefusal, Refused, node_name, operator_name
-from .load import CheckedModel, Node
+from .load import CheckedModel, Node, attributes
 from .subgraphs import reads
 
 V = TypeVar("V")
@@ -110,13 +110,25 @@ class ReaderContext(ABC, Generic[V]):
         """Whether a node and all that follow it are of `ENDS`, each with one operand besides constants."""
         return node.output[0] in self._last_tensors
 
+    def _has_other_values(self, node: Node) -> bool:
+        """Whether a node of `ENDS` has other numbers than its operand: a Cast of real ones to whole ones cuts them, and
+        a Dropout in training draws which are left."""
+        from onnx import TensorProto
+
+        real = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16
+        if node.op_type == "Cast":
+            return attributes(node)["to"] not in real and self.model.types.get(node.input[0], real[0]) in real
+        if node.op_type != "Dropout" or len(node.input) < 3 or not node.input[2]:
+            return False
+        return node.input[2] not in self.constants or bool(self.constants[node.input[2]].any())
+
     @cached_property
     def _last_tensors(self) -> set[str]:
         """The results of nodes at the end."""
         last: set[str] = set()
         read_inside: set[str] = set()  # by others, or not as their first operand
         for node in reversed(self.model.nodes):
-            standard = node.domain in ("", "ai.onnx") and node.op_type in ENDS
+            standard = node.domain in ("", "ai.onnx") and node.op_type in ENDS and not self._has_other_values(node)
             if standard and len(set(node.output) - {""}) == 1 and node.output[0] not in read_inside:
                 last.add(node.output[0])
                 read_inside.update(node.input[1:])

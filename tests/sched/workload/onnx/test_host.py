@@ -117,6 +117,25 @@ def test_numbers_of_classes():
     assert report.finish({"p": scores})["y"].tolist() == [2]
 
 
+def test_numbers_that_are_cut_at_the_end_are_the_host_s():
+    """A Cast of real numbers to whole ones changes values; it isn't left out as one to half precision is."""
+    m = FloatModel()
+    a = m.node("GlobalAveragePool", m.conv("x", "a", (3, 3, 3, 3)), "p")
+    y = m.node("Cast", m.node("Cast", a, "whole", to=TensorProto.INT64), "y", to=TensorProto.FLOAT)
+    report = quantise_with_report(m.build(y), m.data())
+    assert report.graph.notes == ("Cast whole, Cast y at the end run on the host.",)
+    scores = np.array([1.7, -0.6, 2.2], np.float32).reshape(1, 3, 1, 1)
+    assert report.finish({"p": scores})["y"].ravel().tolist() == [1, 0, 2]
+
+
+@pytest.mark.parametrize(("training", "notes"), [(True, ("Dropout y at the end runs on the host.",)), (False, ())])
+def test_a_dropout_in_training_at_the_end_is_the_host_s(training, notes):
+    m = FloatModel()
+    a = m.node("GlobalAveragePool", m.conv("x", "a", (3, 3, 3, 3)), "p")
+    model = m.build(m.node("Dropout", [a, m.constant(0.5), m.constant(training, bool)], "y"))
+    assert quantise_with_report(model, m.data()).graph.notes == notes
+
+
 def test_a_model_whose_end_runs_on_the_chip_leaves_nothing_to_the_host():
     m = FloatModel()
     report = quantise_with_report(m.build(m.conv("x", "y", (4, 3, 3, 3))), m.data())

@@ -170,6 +170,22 @@ def test_what_stands_at_the_end_need_not_run():
         from_onnx(model.build("y", "z"), "m")
 
 
+@pytest.mark.parametrize("real", [False, True])
+def test_whole_numbers_at_the_end(real):
+    """Bytes that have more bits then are the same; real numbers are not."""
+    model = IntegerModel()
+    last = model.conv("x", "a", WEIGHTS)
+    if real:
+        last = model.node("DequantizeLinear", [last, model.scale("half", 0.5), "zero"], "real")
+    built = model.build(model.node("Cast", [last], "y", to=TensorProto.INT64))
+    built.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+    if real:
+        with pytest.raises(UnsupportedError, match=r"n_y \(Cast\): tensors can be cast only to int32"):
+            from_onnx(built, "m")
+    else:
+        assert from_onnx(built, "m").notes == ("Cast y at the end is left out: it does not change values.",)
+
+
 def metadata(**changes: object) -> str:
     """That of a network without anything."""
     nothing = {"version": 1, "name": "m", "real": True, "steps": {}, "labels": [], "notes": [], "picture": None}
