@@ -45,6 +45,9 @@ def test_several_regions_move_each_by_its_own_number() -> None:
     plain = schedule(part.graph(integers(model_with_experts()), 1), chip).schedule
     names = [slot(0, name, number) for number in range(2) for name in ("up", "down")]
     regions = [Regions.of_views(plain, [name]) for name in names]
+    for name, each in zip(names, regions, strict=True):
+        places = [(piece.address, piece.address + piece.words) for piece in plain.tensor(name).pieces]
+        assert each.words == {chip.drams[0]: tuple(sorted(places))}
     resident = ResidentProgram(program_of(plain, chip), *regions)
     for one, other in ((0, 1), (2, 3), (1, 0), (3, 2)):
         by = [32 * one, 16 * one, 32 * (other - 1), 16 * (other - 1)]

@@ -69,6 +69,12 @@ def test_what_is_found_in_the_star_is_nearly_as_good_as_the_full_search() -> Non
     assert handed.runtime < mapped(hardware, operations, *GIVEN, {}).runtime
 
 
+def test_the_first_mapping_of_an_exploration_has_no_random_preferences() -> None:
+    hardware, operations = examples.butterfly(), random_workload(1)
+    plain = mapped(hardware, operations, *GIVEN, {})
+    assert {explore(hardware, operations, *GIVEN, 1, seed).outcome.runtime for seed in range(4)} == {plain.runtime}
+
+
 def timed(fire: int, mover: int) -> Timed:
     op = Move(issuer=mover, src=Span(tile=mover, address=0, run=1), dst=Span(tile=9, address=0, run=1), words=1)
     return Timed(0, op, fire, fire + 1, fire + 5, 0, path=(mover, 9), arrival=fire + 8)

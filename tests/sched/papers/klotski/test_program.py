@@ -122,6 +122,18 @@ def test_results_that_keep_their_core_from_going_on_are_sent_at_once(rows: int, 
     proves(result, graph, chip)
 
 
+def test_additions_take_up_what_their_core_has_just_made() -> None:
+    chip = load("klotski9")
+    grower = Grower(3, Value("x", 14, 7, 9))
+    both = [grower.conv(name, "x", 34, square(3, 1, 1)) for name in ("a", "b")]
+    cut = micro_ops(stages_of(grower.graph("sum", grower.add("sum", *both)), chip), chip, Partition(2, 5, 16, 14))
+    cores = settled(cut, chip).cores
+    sums = [op for op in cut.ops if len(op.reads) == 2]
+    assert len(sums) > len(chip.cores) // 2
+    for op in sums:
+        assert cores[op.number] in [cores[edge.producer] for edge in cut.before[op.number]]
+
+
 def test_what_finds_no_room_comes_back_from_dram() -> None:
     """Operands and partial sums, of which all but few are given up, are right all the same."""
     chip = altered("klotski9", {"core": SMALL, "floorplan": ["dram core", "host ."]})

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,14 @@ def test_mixes_fit_the_chip(small) -> None:
         assert others
         assert sum(len(small[one][1].cores) for one in (layer, *others)) <= len(CHIP.cores)
         assert small[layer][1].measures.cycles <= LONGEST
+
+
+def test_a_layer_that_leaves_one_core_runs_beside_a_layer_of_one() -> None:
+    def layer(cores: int) -> Any:
+        return None, SimpleNamespace(cores=tuple(range(cores)), measures=SimpleNamespace(cycles=LONGEST))
+
+    result = list(mixes([layer(len(CHIP.cores) - 1), layer(1)], CHIP, Random(1)))
+    assert {(layer, *others) for layer, others in result if layer == 0} == {(0, 1)}
 
 
 def test_chunks_are_kept(small, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

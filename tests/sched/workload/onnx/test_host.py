@@ -128,6 +128,14 @@ def test_numbers_that_are_cut_at_the_end_are_the_host_s():
     assert report.finish({"p": scores})["y"].ravel().tolist() == [1, 0, 2]
 
 
+def test_an_output_that_the_chip_makes_stays_one_where_the_host_reads_it_too():
+    m = FloatModel()
+    a = m.node("Sigmoid", m.conv("x", "a", (3, 3, 3, 3)), "s")
+    report = quantise_with_report(m.build(a, m.node("ReduceL2", a, "y", axes=[1])), m.data())
+    assert report.graph.outputs == ("s",)
+    assert report.graph.notes == ("ReduceL2 y at the end runs on the host.",)
+
+
 @pytest.mark.parametrize(("training", "notes"), [(True, ("Dropout y at the end runs on the host.",)), (False, ())])
 def test_a_dropout_in_training_at_the_end_is_the_host_s(training, notes):
     m = FloatModel()

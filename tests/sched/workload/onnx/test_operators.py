@@ -49,6 +49,21 @@ def conv_all_attributes(m):
     return m.conv("x", "y", (4, 3, 3, 2), pads=[1, 0, 2, 1], strides=[2, 1], dilations=[2, 2], group=1)
 
 
+def chosen_channels(m, outputs, kernel):
+    chosen = m.node("Slice", ["x", m.integers(1), m.integers(7), m.integers(1)], "chosen")
+    return m.conv(chosen, "y", (outputs, 6, kernel, kernel))
+
+
+@operator("conv", shape=(1, 8, 6, 6))
+def conv_with_zeros_for_two_channels(m):
+    return chosen_channels(m, 5, 1)
+
+
+@operator("conv conv", shape=(1, 8, 6, 6))
+def conv_that_would_have_more_zeros_than_a_choice_of_channels(m):
+    return chosen_channels(m, 5, 3)
+
+
 @operator("depthwise depthwise", shape=(1, 6, 8, 8))
 def depthwise(m):
     return m.conv(m.conv("x", "a", (6, 1, 3, 3), group=6), "y", (6, 1, 2, 2), group=6)
