@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from meshloom.hw.spec.config import load
+from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.schedulers.network import lookahead
 from meshloom.sched.schedulers.network.fusing import FusionDepth
 from meshloom.sched.schedulers.network.refine import refined
@@ -48,6 +51,7 @@ class Watched:
         self.helpers: list[Process] = []
         monkeypatch.setenv(processes.SEARCH_PROCESSES, str(count))
         monkeypatch.setattr(lookahead, "LEAST", 0)
+        monkeypatch.setattr(lookahead, "FEW", MOST - 1)  # what is left behind the first one
         judged, own = SharingSearch.judged, os.getpid()
 
         def noted(search: SharingSearch, sharing: SharingOptions) -> Judged:
@@ -88,7 +92,9 @@ def test_helpers_change_nothing_but_who_judges(
     watched = Watched(monkeypatch, count)
     own, number = os.getpid(), lookahead._Lookahead._number
     monkeypatch.setattr(lookahead._Lookahead, "_number", lambda ahead: None if os.getpid() == own else number(ahead))
+    files = len(list(Path("/proc/self/fd").iterdir()))
     result = watched.search(tmp_path)
+    assert len(list(Path("/proc/self/fd").iterdir())) <= files, "a sweep has many searches"
     assert (result.schedule, result.lowered is not None) == (by_itself[0].schedule, True)
     assert watched.steps == by_itself[1]
     assert len(watched.helpers) == count - 1
@@ -143,7 +149,7 @@ def test_a_machine_without_room_for_helpers(by_itself: ByItself, monkeypatch: py
 
 def test_what_was_judged_beside_an_older_best_is_judged_by_the_present_one() -> None:
     """As one process would: who is hopeless now is not played, however few cycles it takes."""
-    search = SharingSearch(bottleneck(), CHIP, None, None, ComparisonBudget(9), {})
+    search = nothing_judged()
     early = Standing(1050, 7, cycles=10, worst=("stem",), roomless=(("pw0", FusionDepth.PAIR),))
     assert search.now(early) is early
     search.standing = Standing(1000, 7, cycles=500, worst=())
@@ -152,6 +158,83 @@ def test_what_was_judged_beside_an_older_best_is_judged_by_the_present_one() -> 
     assert search.now(Standing(1020, 7, cycles=400)) is None, "better, and nobody has looked what to change"
     slower = Standing(1020, 7, cycles=600)
     assert search.now(slower) is slower
+
+
+def nothing_judged() -> SharingSearch:
+    return SharingSearch(bottleneck(), CHIP, None, None, ComparisonBudget(9), {})
+
+
+def test_what_is_foreseen_is_what_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has no room, has been compared, is in the memory or was judged early is not asked for again."""
+    search, best = nothing_judged(), Standing(1000, 7, cycles=500, worst=())
+    whole, first, compared, kept, early, *new = (SharingOptions(horizon=number) for number in range(8))
+
+    def descent(search: SharingSearch) -> None:
+        with suppress(DoesNotFit):
+            search.try_(whole)
+        search.try_all([lambda _, each=each: each for each in (first, compared, kept, early, *new)])
+
+    def foreseen(most: int) -> list[SharingOptions]:
+        judged = {early: (Standing(1001, 7, cycles=700), None)}
+        return [sharing for sharing, _ in lookahead._Rehearsal(search, judged, most).foreseen(descent)]
+
+    assert foreseen(9) == [], "before there is a first schedule"
+    search.outcomes = {whole: DoesNotFit("no room"), first: best, compared: Standing(1002, 7, cycles=600)}
+    monkeypatch.setattr(search, "recall", {kept: Standing(1003, 7, cycles=800)}.get)
+    assert foreseen(9) == new
+    assert foreseen(2) == new[:2]
+
+
+def test_a_schedule_is_judged_beside_the_best_that_it_was_foreseen_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    search, made = nothing_judged(), Mock()
+    best, older = (Standing(1000, 7, cycles=cycles, worst=()) for cycles in (500, 600))
+    cycles = 550
+    seen: list[tuple[Standing | None, float, object]] = []
+
+    def judged(sharing: SharingOptions) -> Judged:
+        seen.append((search.standing, search.hopeless, search.result))
+        if not cycles:
+            raise MemoryError
+        return Standing(1000, 7, cycles=cycles), made
+
+    monkeypatch.setattr(search, "judged", judged)
+    search.standing, search.hopeless, search.result = best, 1.5, made
+    present, past = (lookahead._Task(0, SharingOptions(), standing, 2.5, 1) for standing in (best, older))
+    assert lookahead._judged(search, present)[1] is None, "no better than the best"
+    assert lookahead._judged(search, past)[1] is made
+    cycles = 0
+    with pytest.raises(MemoryError):
+        lookahead._judged(search, past)
+    assert seen == [(best, 2.5, made), (older, 2.5, None), (older, 2.5, None)], "a result is that of its standing"
+    assert (search.standing, search.hopeless) == (best, 1.5)
+
+
+def test_when_something_was_better_only_what_has_begun_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    search, helper, connection = nothing_judged(), Mock(), Mock()
+    begun, waiting, new = (SharingOptions(horizon=number) for number in range(3))
+    best, better = (Standing(1000, 7, cycles=cycles, worst=()) for cycles in (600, 500))
+    following: list[SharingOptions] = []
+    monkeypatch.setattr(
+        lookahead, "_Rehearsal", lambda *_: Mock(foreseen=lambda _: [(each, 1.5) for each in following])
+    )
+    ahead = lookahead._Lookahead(search, lambda search: None, 2)
+    ahead._helpers[connection] = helper
+    following += [begun, waiting]
+    ahead._foresee(best)
+    ahead._begun[connection] = begun
+    assert ahead._number() == 0
+    following.append(new)
+    ahead._foresee(best)
+    ahead._foresee(better)
+    told = [[(task.number, task.sharing, task.turn) for task in call.args[0]] for call in helper.send.call_args_list]
+    assert told == [[(0, begun, 1), (1, waiting, 1)], [(2, new, 1)], [(3, waiting, 2), (4, new, 2)]]
+    monkeypatch.setattr(ahead, "_listen", lambda seconds: False)
+    beside: list[Standing | None] = []
+    monkeypatch.setattr(search, "judged", lambda sharing: (beside.append(search.standing) or best, None))
+    ahead._wait_for(new)
+    assert list(ahead._early) == [waiting, new]
+    assert beside == [better, better], "numbers of before are left out"
+    ahead.close()
 
 
 def test_an_interrupted_search_leaves_no_helper(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,13 +253,32 @@ def test_an_interrupted_search_leaves_no_helper(monkeypatch: pytest.MonkeyPatch)
     assert watched.ended()
 
 
-@pytest.mark.parametrize(("least", "few"), [pytest.param(1 << 30, 1, marks=pytest.mark.slow), (0, MOST + 1)])
+@pytest.mark.parametrize(("least", "few"), [pytest.param(1 << 30, 1, marks=pytest.mark.slow), (0, MOST)])
 def test_small_searches_have_no_helpers(least: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched(monkeypatch, 2)
     monkeypatch.setattr(lookahead, "LEAST", least)
     monkeypatch.setattr(lookahead, "FEW", few)
     watched.search()
     assert not watched.helpers
+
+
+@pytest.mark.parametrize(
+    ("setting", "processors", "left", "count"),
+    [("", 8, 9, lookahead.MOST), ("0", 3, 9, 3), ("6", 1, 9, 6), ("6", 8, 2, 2), ("", 1, 9, 1), ("1", 8, 9, 1)],
+)
+def test_how_many_processes_a_search_has(
+    setting: str, processors: int, left: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as the user says, and otherwise as there are processors, up to `MOST`; no more than schedules."""
+    counts: list[int] = []
+    monkeypatch.setenv(processes.SEARCH_PROCESSES, setting)
+    monkeypatch.setattr(lookahead, "processors", lambda: processors)
+    monkeypatch.setattr(lookahead, "_Lookahead", lambda search, descent, count: counts.append(count) or Mock())
+    search = SharingSearch(bottleneck(), CHIP, None, None, ComparisonBudget(left), {})
+    with lookahead.lookahead(search, lambda search: None):
+        assert (search.judge == search.judged) == (count == 1)
+    assert search.judge == search.judged
+    assert counts == ([count] if count > 1 else [])
 
 
 def test_processes_that_work_side_by_side_share_the_processors(monkeypatch: pytest.MonkeyPatch) -> None:
