@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from meshloom.hw.spec.config import load
 from meshloom.hw.spec.isa import Region
 from meshloom.sched.ir.functional import run
 from meshloom.sched.ir.schedule import Gemm, Move
+from meshloom.sched.schedulers.groups.flow import GroupFlow
 from meshloom.sched.schedulers.groups.schedule import schedule
 from meshloom.sched.schedulers.nest.mapping import MappingError
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule
@@ -140,6 +143,18 @@ def test_the_nearest_runs_layer_by_layer_and_says_so(tmp_path: Path) -> None:
     assert result.schedule.claim is not None
     (change,) = result.schedule.claim.changes
     assert change.startswith("layers run one after the other, with the tensors between them in DRAM: A of a quad8 core")
+
+
+def test_a_group_that_waits_for_another_names_its_first_layer() -> None:
+    parts = []
+    for number, name in enumerate(("early", "late")):
+        part = MagicMock(core=number, next=0, inputs=[0])
+        part.layer = SimpleNamespace(name=name, source="nobody", number=number, task=MagicMock())
+        part.windows.all[0].missing = 1
+        part.step.turn = ()
+        parts.append(part)
+    with pytest.raises(MappingError, match=r"^early waits for what no layer of its group makes; cut the group there$"):
+        GroupFlow(parts[::-1]).run()
 
 
 PLAIN: Cores = [((0,), {}), ((1,), {})]

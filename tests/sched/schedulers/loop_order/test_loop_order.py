@@ -21,7 +21,12 @@ from meshloom.sched.mapping.tiling.plan import plan
 from meshloom.sched.mapping.tiling.problem import DoesNotFit, pose
 from meshloom.sched.mapping.tiling.tiles import ORDERS, Candidate, Order, Pooling, even, parts, pooled_tiles
 from meshloom.sched.schedulers import registry
+from meshloom.sched.schedulers.interface import Context
+from meshloom.sched.schedulers.loop_order.entry import NetworkOptions, network
 from meshloom.sched.schedulers.loop_order.scheduler import LEAST, REPLAY_BUDGET, schedule, search
+from meshloom.sched.schedulers.network import refine
+from meshloom.sched.schedulers.network.sharing import SharingOptions
+from meshloom.sched.workload import zoo
 from meshloom.sched.workload.layers import ConvShape, LayerData, gemm_shape, random_data
 
 CHIPS = ("tiny", "quad8", "quad16", "pe12x14")
@@ -339,3 +344,11 @@ def test_unknown_scheduler_lists_the_known() -> None:
         registry.find("loop")
     shape = gemm_shape("g", 8, 8, 8)
     assert registry.find("loop_order")(shape, load("tiny")) == schedule(shape, load("tiny"))
+
+
+def test_a_network_of_which_nothing_is_said_is_searched_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[object, ...]] = []
+    monkeypatch.setattr(refine, "with_effort", lambda *what: told.append(what))
+    network(zoo.load("resnet8"), load("tiny"), NetworkOptions(), Context())
+    ((effort, *_, sharing),) = told
+    assert (effort, sharing) == (refine.Effort.DEFAULT, SharingOptions())
