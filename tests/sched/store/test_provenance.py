@@ -158,6 +158,19 @@ def test_no_token_is_lost(folder: str) -> None:
         assert [message for _, message in _tokens(executed(source))] == expected, path
 
 
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        (b"x = 1; 'text'\ny = 2", b"x = 1; 'text'\ny = 2"),
+        (b"'text'; x = 1", b"'text'; x = 1"),
+        (b"'''text\n# more'''\nx = 1  # one\n\n# two\n", b"x = 1  # one"),
+        (b"x = '''\n# text'''", b"x = '''\n# text'''"),
+    ],
+)
+def test_a_line_with_something_beside_a_text_stays(source: bytes, lines: bytes) -> None:
+    assert executed(source) == lines
+
+
 def test_files_of_others_with_what_lies_beside_them(tmp_path: Path) -> None:
     """Not what is installed or nobody imports; a mistake in the text is no error here."""
     texts = {
