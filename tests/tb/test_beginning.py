@@ -35,6 +35,13 @@ def test_it_cuts_layers_until_they_fit(workload: str, folder: Path) -> None:
     assert shown.exit_code == 0, shown.output
 
 
+def test_a_kernel_that_no_core_holds_is_said(folder: Path) -> None:
+    invoke("init", "scheduler", "mine")
+    small = ("--chip", "tiny", "--set", "core.b_words=256", "--scheduler", "./mine.py:schedule:rows=1")
+    shown = invoke("schedule", "conv:14x14x8-8,k13", *small)
+    assert "B of a tiny core is too small: words 0..675 are used, it has 256" in shown.output
+
+
 def test_a_chip_runs_as_it_stands(folder: Path) -> None:
     shown = invoke("init", "chip", "mine")
     assert "meshloom run resnet8/conv2_1_1 --chip mine.toml" in shown.output

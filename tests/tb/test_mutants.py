@@ -240,12 +240,17 @@ def test_what_is_imported_by_name_has_witnesses_too(checkout: Path) -> None:
     for name, text in {
         "tb/registry.py": 'PLACES = {"a": "meshloom.tb.whole:THING", "b": f"{__package__}.beside:THING"}\n',
         "tb/whole.py": "from importlib import import_module\n\nTHING = [import_module(name) for name in ('x',)]\n",
-        "tb/beside.py": "from .catalogue import THING\n",
+        "tb/beside.py": "from .catalogue import THING\nfrom .inner import part\n",
         "tb/catalogue.py": 'from importlib import import_module\n\nTHING = ("word", "no file")\n',
         "tb/word.py": "THING = 1\n",
         "tb/other.py": "THING = 1\n",
         "tests/tb/test_registry.py": "from meshloom.tb.registry import PLACES\n",
         "tests/tb/test_word.py": "from meshloom.tb.registry import PLACES\n",
+        "tb/inner/__init__.py": "",
+        "tb/inner/part.py": "THING = 1\n",
+        "tests/tb/test_a.py": "import meshloom.tb.whole\nimport meshloom.tb.registry\n",
+        "tests/tb/test_beside_others.py": "from meshloom.tb.registry import PLACES\n",
+        "tests/tb/test_inner.py": "from meshloom.tb.registry import PLACES\n",
     }.items():
         (checkout / name).parent.mkdir(exist_ok=True)
         (checkout / name).write_text(text)
@@ -257,6 +262,8 @@ def test_what_is_imported_by_name_has_witnesses_too(checkout: Path) -> None:
     assert [test.path for test in witnesses.importers("tb/word.py", checkout)] == ["tests/tb/test_word.py"]
     first = witnesses.candidates("tb/word.py", 60.0, checkout)[0]
     assert first.path == "tests/tb/test_word.py", "it has its name"
+    for source, test in (("tb/beside.py", "test_beside_others"), ("tb/inner/part.py", "test_inner")):
+        assert witnesses.candidates(source, 60.0, checkout)[0].path == f"tests/tb/{test}.py"
 
 
 def test_a_report_names_what_no_test_noticed(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def test_meshes_that_cannot_be(sent: list[NocPacket], tmp_path: Path) -> None:
         replays.replay(Mesh(2, 2), [], 10)
 
 
-def test_the_command_prints_and_writes(sent: list[NocPacket], folder: Path) -> None:
+def test_the_command_prints_and_writes(sent: list[NocPacket], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = invoke("noc", "replay", CROSSING, "--json", "a.json")
     assert shown.exit_code == 0, shown.output
     result = NocReplay.model_validate_json((folder / "a.json").read_text())
@@ -143,6 +143,9 @@ def test_the_command_prints_and_writes(sent: list[NocPacket], folder: Path) -> N
     piped = invoke("noc", "replay", CROSSING, "--json", "-")
     assert NocReplay.model_validate_json(piped.stdout) == result
     assert "(0, 0) east" in piped.stderr
+    monkeypatch.setenv("COLUMNS", "20")
+    assert f"tt-npe says 292 ({result.beyond_claim_percent:+.2f} %)\n" in invoke("noc", "replay", CROSSING).output
+    monkeypatch.setenv("COLUMNS", "120")
     noted = invoke("noc", "replay", MULTICAST, "--nearest", "--mesh", "4x2")
     assert "note: 1 multicasts are unicasts" in noted.output
     wrong = invoke("noc", "replay", CROSSING, "--mesh", "4")

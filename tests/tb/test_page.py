@@ -149,6 +149,10 @@ def test_memories_are_never_fuller_than_full(run: FinishedRun) -> None:
     results = kept_words["core@(1,0) OUT"]
     stored = [op.words for op in run.schedule.operations if op.kind == "move" and op.src.tile == run.chip.cores[0]]
     assert max(stored) <= results.words.max() <= sum(stored)
+    first = min(int(each.cycles[each.words > 0][0]) for each in kept_words.values())
+    early = {at: entry._replace(start=entry.start - first, end=entry.end - first) for at, entry in run.measured.items()}
+    words = {name: each.words.tolist() for name, each in kept_words.items()}
+    assert {each.name: each.words.tolist() for each in occupancy(run, early)} == words, "also what begins in cycle 0"
 
 
 def test_the_command_writes_a_page(folder: Path, tmp_path: Path) -> None:

@@ -135,19 +135,19 @@ def _cost(test: Witness, file: str) -> float:
 
 
 def candidates(file: str, budget: float, root: Path = ROOT) -> list[Witness]:
-    """Files of tests that need a source: its own by name, those that import it, the others; of these those of its
-    room first, the cheap ones, those that need least. They cost at most `budget` CPU-seconds by `tests/costs.txt`, or
-    are one."""
+    """Files of tests that need a source: those that import it, the others; of these first those that have its name or
+    that of its folder, those of its room, the cheap ones, those that need least. They cost at most `budget` CPU-seconds
+    by `tests/costs.txt`, or are one."""
     needing = [test for test in witnesses(root) if file in test.needs]
     if any(file in test.direct and not simulates(test, file) for test in needing):
         needing = [test for test in needing if not simulates(test, file)]
-    own = f"test_{Path(file).stem}"
+    own = [f"test_{Path(file).stem}", f"test_{Path(file).parent.name}"]
 
-    def rank(test: Witness) -> tuple[bool, bool, int, float, int, str]:
-        direct = file in test.direct
-        named = direct and Path(test.path).stem.startswith(own)
+    def rank(test: Witness) -> tuple[bool, int, int, float, int, str]:
+        stem = Path(test.path).stem
+        named = next((at for at, name in enumerate(own) if stem.startswith(name)), len(own))
         shared = len(Path(commonpath([f"tests/{file}", test.path])).parts)  # `tests` mirrors the packages
-        return not direct, not named, -shared, _cost(test, file) // _STEP, len(test.needs), test.path
+        return file not in test.direct, named, -shared, _cost(test, file) // _STEP, len(test.needs), test.path
 
     result, spent = list[Witness](), 0.0
     for test in sorted(needing, key=rank):

@@ -64,6 +64,15 @@ def conv_that_would_have_more_zeros_than_a_choice_of_channels(m):
     return chosen_channels(m, 5, 3)
 
 
+@operator("conv conv concat conv", shape=(1, 6))
+def vectors_without_a_batch_joined(m):
+    parts = [
+        m.node("Reshape", [m.node("Gemm", ["x", m.normal(6, n)], f"g{n}"), m.integers(-1)], f"f{n}") for n in (3, 5)
+    ]
+    whole = m.node("Reshape", [m.node("Concat", parts, "both", axis=0), m.integers(1, 8)], "whole")
+    return m.node("Gemm", [whole, m.normal(8, 3)], "y")
+
+
 @operator("depthwise depthwise", shape=(1, 6, 8, 8))
 def depthwise(m):
     return m.conv(m.conv("x", "a", (6, 1, 3, 3), group=6), "y", (6, 1, 2, 2), group=6)
