@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
-from meshloom.sched.workload.language import checkpoint, pretrained, reference
+from meshloom.sched.workload.language import checkpoint, equalisation, pretrained, reference
 from meshloom.sched.workload.language.activation import ACTIVATIONS
 from meshloom.sched.workload.language.families import FAMILIES
 from meshloom.sched.workload.language.graph import step_graph
@@ -126,6 +126,13 @@ def test_channels_much_larger_than_others(tmp_path: Path, monkeypatch: pytest.Mo
     assert even > _noise(pretrained.load(str(folder), context=24)) + 3
 
 
+def test_factors_of_channels_are_one_in_the_mean() -> None:
+    reach, met = np.array([1, 400, 4, 9], np.float32), np.array([4, 100, 1, 0.5], np.float32)
+    by = equalisation._factors(reach, met)
+    np.testing.assert_allclose(np.log(by).mean(), 0, atol=1e-6)
+    np.testing.assert_allclose(reach * by / (met / by), np.full(4, (reach * by / (met / by))[0]), rtol=1e-4)
+
+
 def test_weights_of_other_types_and_in_several_files(tmp_path: Path) -> None:
     folder = decoder("llama", tmp_path)
     before = pretrained.load(str(folder)).arrays
@@ -177,6 +184,26 @@ def test_scores_that_are_of_the_embedding(family: str, prefix: str, tmp_path: Pa
         LanguageError, match=r"have no 'lm_head.weight', by which tokens get their scores, and its conf"
     ):
         pretrained.load(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("family", "usual"),
+    [
+        ("llama", {"hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 1e4, "attention_bias": False}),
+        ("qwen2", {"hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 1e4, "tie_word_embeddings": False}),
+        ("gpt2", {"activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, "tie_word_embeddings": True}),
+        ("gpt_neo", {"activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, "window_size": 256}),
+        ("gpt_neox", {"hidden_act": "gelu", "layer_norm_eps": 1e-5, "use_parallel_residual": True,
+                      "rotary_pct": 0.25, "rotary_emb_base": 1e4, "tie_word_embeddings": False}),
+    ],
+)  # fmt: skip
+def test_what_a_configuration_leaves_out_is_as_usual(family: str, usual: dict[str, Any], tmp_path: Path) -> None:
+    """As transformers has it; what is said otherwise is another model."""
+    folder = decoder(family, tmp_path)
+    said = pretrained.load(configured(folder, rope_parameters=..., **usual))
+    left_out = pretrained.load(configured(folder, **dict.fromkeys(usual, ...)))
+    assert (left_out.decisive, left_out.context) == (said.decisive, said.context)
+    assert all(np.array_equal(array, said.arrays[name]) for name, array in left_out.arrays.items())
 
 
 def _varied(family: str, folder: Path, **changes: Any) -> NDArray[np.float32]:
