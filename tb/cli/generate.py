@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -183,6 +184,7 @@ def _generation(request: GenerateRequest) -> Generation:
 
     from ..inputs.chips import at_clock
     from ..results.recorder import RESULTS_FOLDER
+    from ..runs.language.fitting import check_weights
     from ..runs.language.generation import Generation
 
     if options_of(request.scheduler)[0] != "loop_order":
@@ -191,11 +193,13 @@ def _generation(request: GenerateRequest) -> Generation:
         )
     check_weight_bits(request.weight_bits)
     check_scheduler(request.scheduler, "networks")
+    chip = at_clock(with_fields(load_chip(request.chip), request.set), request.clock)
+    fits = partial(check_weights, chip=chip, weight_bits=request.weight_bits)
     generation = Generation(
-        load(request.model, request.calibrate, request.context or 0),
+        load(request.model, request.calibrate, request.context or 0, fits),
         request.prompt,
         request.tokens,
-        at_clock(with_fields(load_chip(request.chip), request.set), request.clock),
+        chip,
         Path(),
         request.chunk,
         request.scheduler,

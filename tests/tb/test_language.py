@@ -24,6 +24,7 @@ from meshloom.sched.workload.language.speculation import accept, guess
 from meshloom.sched.workload.language.tokenizer import Characters
 from meshloom.tb.devices.interface import Job
 from meshloom.tb.results.language import LanguageResults
+from meshloom.tb.runs.language.fitting import check_weights
 from meshloom.tb.runs.language.generation import Generation, _grown, generate
 from meshloom.tb.runs.language.state import TextStateError
 from meshloom.tb.runs.language.step import LanguageStep, least_cycles
@@ -299,6 +300,18 @@ def test_the_words_of_dram_that_are_enough_are_said_at_once(tmp_path: Path) -> N
         LanguageStep(numbers, 1, _with_words(chip, 128), "loop_order:effort=quick")
     (words,) = re.findall(r"--set dram.words=(\d+)\)$", str(said.value))
     LanguageStep(numbers, 1, _with_words(chip, int(words)), "loop_order:effort=quick")
+
+
+def test_weights_that_are_more_than_the_dram_are_refused_before_anything_is_computed() -> None:
+    model, chip = random_model(), load_chip("tiny")
+    words = -(-model.weights // (chip.lanes * len(chip.drams)))
+    check_weights(model, _with_words(chip, words), 8)
+    check_weights(model, _with_words(chip, -(-words // 2)), 4)
+    text = f"alone take {words} words of each DRAM tile; chip tiny has {words - 1}; raise dram.words "
+    with pytest.raises(LanguageError, match=text) as said:
+        check_weights(model, _with_words(chip, words - 1), 8)
+    (enough,) = re.findall(r"--set dram.words=(\d+)\)$", str(said.value))
+    LanguageStep(integers(model), 1, _with_words(chip, int(enough)), "loop_order:effort=quick")
 
 
 def test_a_context_that_fits_is_said() -> None:

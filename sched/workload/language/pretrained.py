@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,9 @@ LONGEST_ROW = INSTRUCTIONS[Opcode.GEMM].most("in_w")
 _CALIBRATION, _HELD_OUT = 4_096, 4_096
 
 
+Accept = Callable[[LanguageModel], None]
+
+
 def is_stored(name: str) -> bool:
     """Whether this names a model of others: a folder, or a file in it, or a GGUF file."""
     return ModelFolder.has(Path(name)) or Path(name).suffix.lower() == SUFFIX
@@ -39,22 +43,25 @@ def _stored(path: Path) -> Stored:
     return GgufModel(GgufFile(path)) if path.suffix.lower() == SUFFIX else ModelFolder(path)
 
 
-def load(name: str, text: Path | None = None, context: int = 0) -> LanguageModel:
+def load(name: str, text: Path | None = None, context: int = 0, accept: Accept = lambda model: None) -> LanguageModel:
     """A model that ships, one in an archive (`model.load`), or one of others (`stored`).
 
     `text`: a file whose beginning sets the steps of such a model's integers, and whose rest is for its perplexity
     (None: the text of the model that ships); `context`: tokens that it looks at (0: as many as it can, at most
-    `CONTEXT`). Raises LanguageError.
+    `CONTEXT`). `accept`: looks at the model before anything is computed with it. Raises LanguageError, and what
+    `accept` does.
     """
     if name in SHIPPED or not is_stored(name):
         if text is not None or context:
             raise LanguageError(
                 f"{name}: has its text and its context in its own file; leave --calibrate and --context out"
             )
-        return load_archive(name)
+        model = load_archive(name)
+        accept(model)
+        return model
     if text is None:
         shipped = load_archive(SHIPPED[0])
-        return of_stored(_stored(Path(name)), shipped.calibration, shipped.held_out, context)
+        return of_stored(_stored(Path(name)), shipped.calibration, shipped.held_out, context, accept)
     try:
         words = text.read_text(encoding="utf-8")
     except OSError as error:
@@ -62,7 +69,7 @@ def load(name: str, text: Path | None = None, context: int = 0) -> LanguageModel
     except ValueError as error:
         raise LanguageError(f"{text}: is no text in UTF-8 ({error}); name another --calibrate") from error
     half = min(len(words) // 2, _CALIBRATION)
-    return of_stored(_stored(Path(name)), words[:half], words[half : half + _HELD_OUT], context)
+    return of_stored(_stored(Path(name)), words[:half], words[half : half + _HELD_OUT], context, accept)
 
 
 def of_folder(path: Path, calibration: str, held_out: str, context: int = 0) -> LanguageModel:
@@ -71,8 +78,10 @@ def of_folder(path: Path, calibration: str, held_out: str, context: int = 0) -> 
     return of_stored(ModelFolder(path), calibration, held_out, context)
 
 
-def of_stored(stored: Stored, calibration: str, held_out: str, context: int = 0) -> LanguageModel:
-    """A model however it is stored, otherwise as `of_folder`. Raises LanguageError."""
+def of_stored(
+    stored: Stored, calibration: str, held_out: str, context: int = 0, accept: Accept = lambda model: None
+) -> LanguageModel:
+    """A model however it is stored, otherwise as `of_folder`. Raises LanguageError, and what `accept` does."""
     family = _family(stored)
     longest = min(family.longest, LONGEST_ROW)
     if longest < 2:
@@ -114,6 +123,7 @@ def of_stored(stored: Stored, calibration: str, held_out: str, context: int = 0)
             f"{stored.place}: its products have {model.weights:,} weights, more than {MOST_WEIGHTS:,}; take a smaller "
             "model, or fewer layers of it"
         )
+    accept(model)
     for text in (calibration, held_out):
         try:
             count = len(model.tokens(text))

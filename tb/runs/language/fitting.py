@@ -11,7 +11,7 @@ from meshloom.sched.program.program import ProgramError
 from meshloom.sched.workload.graph import Graph
 from meshloom.sched.workload.language.graph import step_graph
 from meshloom.sched.workload.language.integers import Integers
-from meshloom.sched.workload.language.model import LanguageError
+from meshloom.sched.workload.language.model import LanguageError, LanguageModel
 
 from ..network import PreparedNetwork, prepare
 
@@ -68,6 +68,19 @@ def fitted_step(
                 f"{error}; the model looks at {model.context} tokens: take a shorter --context, {context} fits"
             ) from error
         raise
+
+
+def check_weights(model: LanguageModel, chip: ChipConfig, weight_bits: int) -> None:
+    """Raises LanguageError, with a size that is most likely enough, for a model whose weights alone are more than the
+    chip's DRAM: scheduling would find out, minutes later."""
+    words = -(-model.weights * weight_bits // 8 // (chip.lanes * len(chip.drams)))
+    if words <= chip.dram.words or chip.dram.words >= MOST_WORDS:
+        return
+    enough = min(MOST_WORDS, 1 << (words + words // 4 - 1).bit_length())
+    raise LanguageError(
+        f"the weights of model {model.name} alone take {words} words of each DRAM tile; chip {chip.name} has "
+        f"{chip.dram.words}; raise dram.words (--set dram.words={enough})"
+    )
 
 
 def end(prepared: PreparedNetwork, chip: ChipConfig) -> int:
