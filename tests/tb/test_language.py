@@ -311,7 +311,7 @@ def test_weights_that_are_more_than_the_dram_are_refused_before_anything_is_comp
     with pytest.raises(LanguageError, match=text) as said:
         check_weights(model, _with_words(chip, words - 1), 8)
     (enough,) = re.findall(r"--set dram.words=(\d+)\)$", str(said.value))
-    LanguageStep(integers(model), 1, _with_words(chip, int(enough)), "loop_order:effort=quick")
+    assert int(enough) >= 1.25 * words, "with room for keys, values and programs"
 
 
 def test_a_context_that_fits_is_said() -> None:
