@@ -6,6 +6,7 @@ accesses of which one writes must be ordered; a read must find a writer.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -47,14 +48,17 @@ class _Memory:
     _places: dict[Strided | Windowed, Places] = field(default_factory=dict["Strided | Windowed", "Places"])
     _size: int = 0
 
+    def __post_init__(self) -> None:
+        self._each = memoryview(self.cuts)
+
     def at(self, walk: Strided | Windowed) -> slice | Places:
         """Segments of a walk (whose intervals end at cuts)."""
         if (places := self._places.get(walk)) is not None:
             return places
         if isinstance(walk, Strided) and walk.intervals == 1:
-            return slice(int(self.cuts.searchsorted(walk.start)), int(self.cuts.searchsorted(walk.end)))
-        begins, ends = walk.listed()
-        low, high = self.cuts.searchsorted(begins), self.cuts.searchsorted(ends)
+            return slice(bisect_left(self._each, walk.start), bisect_left(self._each, walk.end))
+        # numbers of another type would have NumPy convert all cuts first
+        low, high = (self.cuts.searchsorted(edges.astype(np.int32)) for edges in walk.listed())
         if len(low) == 1:
             return slice(int(low[0]), int(high[0]))
         sizes = high - low

@@ -10,8 +10,10 @@ that a run wants there, by a number of its own.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import TypeVar
 
@@ -40,6 +42,25 @@ def _address_of(side: str) -> tuple[int, int]:
 _ADDRESSES = {side: _address_of(side) for side in ("src", "dst")}
 
 
+class _Spans:
+    """Words of a tile in some spans (first, end), which may overlap."""
+
+    def __init__(self, pairs: Iterable[tuple[int, int]]) -> None:
+        self._firsts: list[int] = []
+        self._ends: list[int] = []
+        for first, end in sorted(pairs):
+            if self._ends and first <= self._ends[-1]:
+                self._ends[-1] = max(self._ends[-1], end)
+            else:
+                self._firsts.append(first)
+                self._ends.append(end)
+
+    def meet(self, first: int, end: int) -> bool:
+        """Whether any word from `first` to before `end` is one of them."""
+        before = bisect_left(self._firsts, end) - 1  # the last that begins before the end
+        return before >= 0 and self._ends[before] > first
+
+
 @dataclass(frozen=True)
 class Regions:
     """Where state lies: (first, end) words of each DRAM tile."""
@@ -66,7 +87,11 @@ class Regions:
 
     def holds(self, tile: int, address: int) -> bool:
         """Whether a word is part of state."""
-        return any(first <= address < end for first, end in self.words.get(tile, ()))
+        return tile in self._spans and self._spans[tile].meet(address, address + 1)
+
+    @cached_property
+    def _spans(self) -> dict[int, _Spans]:
+        return {tile: _Spans(pairs) for tile, pairs in self.words.items()}
 
 
 def moved_schedule(schedule: Schedule, *moves: tuple[Regions, int]) -> Schedule:
@@ -190,12 +215,11 @@ def lasting(schedule: Schedule, chip: ChipConfig) -> list[tuple[int, int, int]]:
             rows, rest = divmod(op.words - 1, dst.run)
             end = dst.address + (rows * dst.stride + dst.run if rows else rest + 1)
             written.setdefault(dst.tile, []).append((dst.address, end))
+    spans = {tile: _Spans(pairs) for tile, pairs in written.items()}
     return [
         (piece.tile, piece.address, piece.words)
         for tensor in schedule.tensors
         if tensor.role == "constant"
         for piece in tensor.pieces
-        if not any(
-            low < piece.address + piece.words and piece.address < high for low, high in written.get(piece.tile, ())
-        )
+        if piece.tile not in spans or not spans[piece.tile].meet(piece.address, piece.address + piece.words)
     ]

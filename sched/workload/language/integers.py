@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +47,16 @@ class Integers:
 
         Raises LanguageError if no multiplier says its steps.
         """
+        key = name, x, y, gain, turned
+        if key not in self._made:  # steps of one token and of many have the same
+            self._made[key] = self._filters(name, x, y, gain, turned)
+        return self._made[key]
+
+    @cached_property
+    def _made(self) -> dict[tuple[str, str, str, float, Rotary | None], Filters]:
+        return {}
+
+    def _filters(self, name: str, x: str, y: str, gain: float, turned: Rotary | None) -> Filters:
         w = self.model.arrays.get(f"{name}.weight", self.model.arrays.get(name))
         assert w is not None
         bias = self.model.arrays.get(f"{name}.bias", np.zeros(len(w), np.float32))

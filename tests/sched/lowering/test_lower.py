@@ -365,7 +365,9 @@ def test_code_lies_behind_the_data_and_must_fit() -> None:
         assert all(end <= start for (_, end), (start, _) in zip(held, held[1:], strict=False))
     small = small_chip(dram=DramConfig(words=1160, bytes_per_cycle=4))
     schedule = schedule_of(tiled_layer(small, 20, staged=False), small)
-    with pytest.raises(ProgramError, match=r"do not fit after the tensors: .* raise dram\.words to \d+$") as caught:
+    with pytest.raises(
+        ProgramError, match=r"do not fit after the tensors: .* raise dram\.words to \d+ \(--set dram\.words=\d+\)$"
+    ) as caught:
         lower(schedule, small)
     need = int(str(caught.value).split()[-1])
     larger = small_chip(dram=DramConfig(words=need, bytes_per_cycle=4))
