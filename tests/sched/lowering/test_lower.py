@@ -369,7 +369,7 @@ def test_code_lies_behind_the_data_and_must_fit() -> None:
         ProgramError, match=r"do not fit after the tensors: .* raise dram\.words to \d+ \(--set dram\.words=\d+\)$"
     ) as caught:
         lower(schedule, small)
-    need = int(str(caught.value).split()[-1])
+    need = int(str(caught.value).split("=")[-1].rstrip(")"))
     larger = small_chip(dram=DramConfig(words=need, bytes_per_cycle=4))
     lower(schedule.model_copy(update={"chip_digest": larger.digest}), larger)
 
