@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import AliasChoices, Field, model_validator
 
-from .family import ALIBI, ALL, LLAMA, Activation, Layers, Length, RotaryFamily, Share, Size
+from .family import ALIBI, ALL, LLAMA, Activation, Epsilon, Layers, RotaryFamily, Share, Size, Width
 from .form import Decoder
 from .layout import Layout
-from .rotary import Positive
+from .rotary import Base, Factor
 
 _NEO_X = Layout(
     "gpt_neox.", "layers.{}.", embedding="embed_in", last="final_layer_norm",
@@ -27,9 +27,9 @@ class GptNeoX(RotaryFamily):
     layout, centred, share, partial = _NEO_X, True, 0.25, True
 
     hidden_act: Activation = "gelu"
-    epsilon: Positive = Field(1e-5, validation_alias="layer_norm_eps")
+    epsilon: Epsilon = Field(1e-5, validation_alias="layer_norm_eps")
     partial_rotary_factor: Share | None = Field(None, validation_alias="rotary_pct")
-    rope_theta: Positive = Field(10_000.0, validation_alias=AliasChoices("rotary_emb_base", "rope_theta"))
+    rope_theta: Base = Field(10_000.0, validation_alias=AliasChoices("rotary_emb_base", "rope_theta"))
     use_parallel_residual: bool = True
     attention_bias: bool | None = True
 
@@ -51,13 +51,13 @@ class GptJ(RotaryFamily):
     )  # fmt: skip
     centred, pairs = True, True
 
-    hidden_size: Size = Field(validation_alias="n_embd")
-    num_attention_heads: Size = Field(validation_alias="n_head")
+    hidden_size: Width = Field(validation_alias="n_embd")
+    num_attention_heads: Width = Field(validation_alias="n_head")
     num_hidden_layers: Layers = Field(validation_alias="n_layer")
-    max_position_embeddings: Length = Field(validation_alias="n_positions")
+    max_position_embeddings: Size = Field(validation_alias="n_positions")
     hidden_act: Activation = Field("gelu_new", validation_alias="activation_function")
-    epsilon: Positive = Field(1e-5, validation_alias="layer_norm_epsilon")
-    rotary_dim: Size | None = None
+    epsilon: Epsilon = Field(1e-5, validation_alias="layer_norm_epsilon")
+    rotary_dim: Width | None = None
 
     @property
     def turned(self) -> int:
@@ -82,7 +82,7 @@ class Phi(RotaryFamily):
     centred, share, partial = True, 0.5, True
 
     hidden_act: Activation = "gelu_new"
-    epsilon: Positive = Field(1e-5, validation_alias="layer_norm_eps")
+    epsilon: Epsilon = Field(1e-5, validation_alias="layer_norm_eps")
     qk_layernorm: Literal[False] | None = None
 
     @property
@@ -99,7 +99,7 @@ class StableLm(RotaryFamily):
 
     layout, centred, share, partial = LLAMA, True, 0.25, True
 
-    epsilon: Positive = Field(1e-5, validation_alias="layer_norm_eps")
+    epsilon: Epsilon = Field(1e-5, validation_alias="layer_norm_eps")
     attention_bias: bool | None = Field(None, validation_alias="use_qkv_bias")
     use_parallel_residual: bool = False
     qk_layernorm: Literal[False] | None = None
@@ -129,7 +129,7 @@ class StarCoder2(RotaryFamily):
     centred = True
 
     hidden_act: Activation = "gelu_pytorch_tanh"
-    epsilon: Positive = Field(1e-5, validation_alias="norm_epsilon")
+    epsilon: Epsilon = Field(1e-5, validation_alias="norm_epsilon")
     tie_word_embeddings: bool = True
     use_bias: bool = True
 
@@ -144,9 +144,9 @@ class Cohere(RotaryFamily):
     layout = replace(LLAMA, feed="input_layernorm")
     centred, pairs = True, True
 
-    epsilon: Positive = Field(1e-5, validation_alias="layer_norm_eps")
+    epsilon: Epsilon = Field(1e-5, validation_alias="layer_norm_eps")
     tie_word_embeddings: bool = True
-    logit_scale: Positive = 0.0625
+    logit_scale: Factor = 0.0625
     use_qk_norm: Literal[False] | None = None
 
     @property
@@ -164,11 +164,11 @@ class Falcon(RotaryFamily):
     centred = True
 
     num_hidden_layers: Layers = Field(validation_alias=AliasChoices("num_hidden_layers", "n_layer"))
-    num_attention_heads: Size = Field(validation_alias=AliasChoices("num_attention_heads", "n_head"))
-    num_key_value_heads: Size | None = Field(None, validation_alias=AliasChoices("num_kv_heads", "n_head_kv"))
-    max_position_embeddings: Length = 2048
+    num_attention_heads: Width = Field(validation_alias=AliasChoices("num_attention_heads", "n_head"))
+    num_key_value_heads: Width | None = Field(None, validation_alias=AliasChoices("num_kv_heads", "n_head_kv"))
+    max_position_embeddings: Size = 2048
     hidden_act: Activation = Field("gelu", validation_alias="activation")
-    epsilon: Positive = Field(1e-5, validation_alias="layer_norm_epsilon")
+    epsilon: Epsilon = Field(1e-5, validation_alias="layer_norm_epsilon")
     tie_word_embeddings: bool = True
     bias: bool = False
     alibi: bool = False

@@ -7,10 +7,9 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from .family import ALL, Activation, Family, Layers, Length, Size
+from .family import ALL, Activation, Epsilon, Family, Layers, Size, Width
 from .form import Decoder
 from .layout import Layout
-from .rotary import Positive
 
 _GPT_2 = Layout(
     "transformer.", "h.{}.", embedding="wte", position="wpe", last="ln_f", attend="ln_1", feed="ln_2",
@@ -23,7 +22,7 @@ class _Learned(Family):
     centred = True
 
     hidden_act: Activation = Field("gelu_new", validation_alias="activation_function")
-    epsilon: Positive = Field(1e-5, validation_alias="layer_norm_epsilon")
+    epsilon: Epsilon = Field(1e-5, validation_alias="layer_norm_epsilon")
     tie_word_embeddings: bool = True
 
     @property
@@ -40,10 +39,10 @@ class Gpt2(_Learned):
 
     layout = _GPT_2
 
-    hidden_size: Size = Field(validation_alias="n_embd")
-    num_attention_heads: Size = Field(validation_alias="n_head")
+    hidden_size: Width = Field(validation_alias="n_embd")
+    num_attention_heads: Width = Field(validation_alias="n_head")
     num_hidden_layers: Layers = Field(validation_alias="n_layer")
-    max_position_embeddings: Length = Field(validation_alias="n_positions")
+    max_position_embeddings: Size = Field(validation_alias="n_positions")
     scale_attn_weights: bool = True
     scale_attn_by_inverse_layer_idx: bool = False
     add_cross_attention: Literal[False] | None = None
@@ -80,9 +79,9 @@ class GptNeo(_Learned):
         o="attn.attention.out_proj", transposed=False,
     )  # fmt: skip
 
-    num_attention_heads: Size = Field(validation_alias="num_heads")
+    num_attention_heads: Width = Field(validation_alias="num_heads")
     num_hidden_layers: Layers = Field(validation_alias="num_layers")
-    sliding_window: Length | None = Field(256, validation_alias="window_size")
+    sliding_window: Size | None = Field(256, validation_alias="window_size")
     attention_layers: tuple[Literal["global", "local"], ...]
 
     @property
@@ -108,7 +107,7 @@ class Opt(_Learned):
     )  # fmt: skip
 
     hidden_act: Activation = Field("relu", validation_alias="activation_function")
-    epsilon: Positive = 1e-5
+    epsilon: Epsilon = 1e-5
     intermediate_size: Size | None = Field(None, validation_alias="ffn_dim")
     word_embed_proj_dim: Size | None = None
     do_layer_norm_before: Literal[True] | None = None

@@ -7,9 +7,9 @@ from typing import Literal
 
 from pydantic import AliasChoices, Field
 
-from .family import LLAMA, Activation, Length, RotaryFamily, Size
+from .family import LLAMA, Activation, RotaryFamily, Size, Width
 from .form import Decoder
-from .rotary import Positive, Rotary
+from .rotary import Base, Factor, Rotary
 
 _HEADS = {"q_norm": "self_attn.q_norm", "k_norm": "self_attn.k_norm"}
 _ADDED = {"o_norm": "post_attention_layernorm", "down_norm": "post_feedforward_layernorm"}
@@ -26,7 +26,7 @@ class Qwen3(Llama):
 
     layout = replace(LLAMA, **_HEADS)
 
-    head_dim: Size | None = 128
+    head_dim: Width | None = 128
 
     @property
     def decoder(self) -> Decoder:
@@ -36,7 +36,7 @@ class Qwen3(Llama):
 class Gemma(Llama):
     """Gains are 1 more than in the file, embeddings as large as the width's root."""
 
-    head_dim: Size | None = 256
+    head_dim: Width | None = 256
     hidden_act: Activation = "gelu_pytorch_tanh"
     tie_word_embeddings: bool = True
     use_bidirectional_attention: Literal[False] | None = None
@@ -52,9 +52,9 @@ class Gemma2(Gemma):
     layout = replace(LLAMA, feed="pre_feedforward_layernorm", **_ADDED)
 
     hidden_act: Activation = Field("gelu_pytorch_tanh", validation_alias="hidden_activation")
-    query_pre_attn_scalar: Positive = 256
-    attn_logit_softcapping: Positive | None = None
-    final_logit_softcapping: Positive | None = None
+    query_pre_attn_scalar: Factor = 256
+    attn_logit_softcapping: Factor | None = None
+    final_logit_softcapping: Factor | None = None
 
     @property
     def decoder(self) -> Decoder:
@@ -71,9 +71,9 @@ class Gemma3(Gemma2):
 
     layout = replace(LLAMA, feed="pre_feedforward_layernorm", **_ADDED, **_HEADS)
 
-    rope_theta: Positive = 1_000_000.0
-    rope_local_base_freq: Positive = 10_000.0
-    sliding_window_pattern: Length = Field(
+    rope_theta: Base = 1_000_000.0
+    rope_local_base_freq: Base = 10_000.0
+    sliding_window_pattern: Size = Field(
         6, validation_alias=AliasChoices("sliding_window_pattern", "_sliding_window_pattern")
     )
 
@@ -120,10 +120,10 @@ class Olmo2(Llama):
 class Granite(Llama):
     """Factors of embeddings, of what layers add, and of scores."""
 
-    embedding_multiplier: Positive = 1.0
-    attention_multiplier: Positive = 1.0
-    residual_multiplier: Positive = 1.0
-    logits_scaling: Positive = 1.0
+    embedding_multiplier: Factor = 1.0
+    attention_multiplier: Factor = 1.0
+    residual_multiplier: Factor = 1.0
+    logits_scaling: Factor = 1.0
 
     @property
     def decoder(self) -> Decoder:

@@ -12,7 +12,7 @@ from meshloom.hw.spec.exact import Exact
 from .activation import ACTIVATIONS
 from .form import Decoder
 from .layout import Layout, Shape
-from .rotary import Positive, Rotary, RotaryTable
+from .rotary import Base, Rotary, RotaryTable
 
 
 def _computed(name: str) -> str:
@@ -22,10 +22,11 @@ def _computed(name: str) -> str:
 
 
 Activation = Annotated[str, AfterValidator(_computed)]
-#: Tokens; and sizes and layers, as many as any model has, so that nothing is made for each of a billion.
-Length = Annotated[int, Field(ge=1, lt=1 << 31, strict=True)]
-Size = Annotated[int, Field(ge=1, le=1 << 16, strict=True)]
-Layers = Annotated[int, Field(ge=1, le=1_000, strict=True)]
+Size = Annotated[int, Field(ge=1, lt=1 << 31, strict=True)]
+#: What arrays are made for before any weight is read: more than any model has.
+Width = Annotated[int, Field(ge=1, le=1 << 16)]
+Layers = Annotated[int, Field(ge=1, le=1 << 12)]
+Epsilon = Annotated[float, Field(gt=0, le=1)]
 Share = Annotated[float, Field(gt=0, le=1)]
 #: Why no chip has what some families do to scores.
 ALIBI = "scores depend on the distance of tokens (ALiBi), for which a chip has no input"
@@ -47,22 +48,22 @@ class Family(Exact):
     layout: ClassVar[Layout]
     centred: ClassVar[bool] = False  #: its normalisations take the mean away
 
-    hidden_size: Size
+    hidden_size: Width
     num_hidden_layers: Layers
-    num_attention_heads: Size
-    num_key_value_heads: Size | None = None
-    head_dim: Size | None = None
+    num_attention_heads: Width
+    num_key_value_heads: Width | None = None
+    head_dim: Width | None = None
     intermediate_size: Size | None = None
-    max_position_embeddings: Length
+    max_position_embeddings: Size
     hidden_act: Activation = "silu"
-    epsilon: Positive = Field(
+    epsilon: Epsilon = Field(
         1e-6, validation_alias=AliasChoices("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon")
     )
     tie_word_embeddings: bool = False
     attention_bias: bool | None = None
     mlp_bias: bool | None = None
     use_sliding_window: bool | None = None
-    sliding_window: Length | None = None
+    sliding_window: Size | None = None
     layer_types: tuple[LayerKind, ...] | None = None
 
     @model_validator(mode="after")
@@ -127,11 +128,11 @@ class RotaryFamily(Family):
     partial: ClassVar[bool] = False  #: whether a configuration may say so
     pairs: ClassVar[bool] = False  #: a number turns with its neighbour
 
-    rope_theta: Positive = 10_000.0
+    rope_theta: Base = 10_000.0
     rope_parameters: RotaryTable | None = None
     rope_scaling: RotaryTable | None = None
     partial_rotary_factor: Share | None = None
-    original_max_position_embeddings: Length | None = None
+    original_max_position_embeddings: Size | None = None
 
     @model_validator(mode="after")
     def _turnable(self) -> RotaryFamily:

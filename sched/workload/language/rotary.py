@@ -13,7 +13,9 @@ from pydantic import AliasChoices, Field, model_validator
 
 from meshloom.hw.spec.exact import Exact
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+#: The slowest pair turns by about 1 / this from token to token; and what other numbers there are.
+Base = Annotated[float, Field(gt=1, allow_inf_nan=False)]
+Factor = Annotated[float, Field(ge=1e-6, le=1e6)]
 Reals64 = NDArray[np.float64]
 
 
@@ -52,19 +54,19 @@ class RotaryTable(Exact):
     rope_type: Literal["default", "linear", "dynamic", "llama3", "yarn", "longrope", "su"] = Field(
         default="default", validation_alias=AliasChoices("rope_type", "type")
     )
-    rope_theta: Positive | None = None
+    rope_theta: Base | None = None
     partial_rotary_factor: Annotated[float, Field(gt=0, le=1)] | None = None
-    factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] | None = None
+    factor: Annotated[float, Field(ge=1, le=1e6)] | None = None
     original_max_position_embeddings: Annotated[int, Field(ge=2)] | None = None
-    low_freq_factor: Positive | None = None
-    high_freq_factor: Positive | None = None
-    attention_factor: Positive | None = None
-    beta_fast: Positive = 32.0
-    beta_slow: Positive = 1.0
-    mscale: Positive | None = None
-    mscale_all_dim: Positive | None = None
+    low_freq_factor: Factor | None = None
+    high_freq_factor: Factor | None = None
+    attention_factor: Factor | None = None
+    beta_fast: Factor | None = None
+    beta_slow: Factor | None = None
+    mscale: Factor | None = None
+    mscale_all_dim: Factor | None = None
     truncate: bool = True
-    short_factor: tuple[Positive, ...] | None = None
+    short_factor: tuple[Factor, ...] | None = None
     full_attention: RotaryTable | None = None
     sliding_attention: RotaryTable | None = None
 
@@ -108,7 +110,7 @@ class RotaryTable(Exact):
             short = self.short_factor or ()
             if len(short) != len(plain):
                 raise ValueError(f"short_factor has {len(short)} numbers for {len(plain)} pairs of each head")
-            grown = sqrt(1 + log(factor) / log(trained)) if factor > 1 else 1.0
+            grown = sqrt(1 + log(factor) / log(max(trained, 2))) if factor > 1 else 1.0
             return _rotary(plain / np.array(short), self.attention_factor or grown)
         return _rotary(plain)  # dynamic: other ones beyond `longest` only
 
@@ -124,7 +126,7 @@ class RotaryTable(Exact):
         over the pairs, between those that turn `beta_fast` and `beta_slow` times in a text of the training."""
         pairs = len(plain)
         first, last = (
-            pairs * log(trained / (turns * 2 * pi)) / log(base) for turns in (self.beta_fast, self.beta_slow)
+            pairs * log(trained / (turns * 2 * pi)) / log(base) for turns in (self.beta_fast or 32, self.beta_slow or 1)
         )
         if self.truncate:
             first, last = floor(first), ceil(last)

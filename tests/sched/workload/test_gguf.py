@@ -81,7 +81,7 @@ _ADD: dict[type, Callable[[gguf.GGUFWriter], Callable[[str, Any], None]]] = {
         ({"embedding_length": None}, "llama.embedding_length: field required"),
         ({"embedding_length": 32}, "must be [any, 32] by its metadata; convert the model again"),
         ({"block_count": 3}, "its weights have no 'model.layers.2.self_attn.q_proj.weight'; convert the model again"),
-        ({"block_count": 1 << 30}, "llama.block_count is 1073741824: input should be less than"),
+        ({"block_count": 1 << 30}, "llama.block_count is 1073741824: input should be less than or equal to 4096"),
         ({"pre": "kimi"}, "tokenizer.ggml.pre is 'kimi'; those that are read are command-r, "),
         ({"model": "bert"}, "tokenizer.ggml.model is 'bert'; those that are read are gpt2, llama"),
         ({"tokens": None}, "has no tokens (tokenizer.ggml.tokens); convert the model again"),
