@@ -27,7 +27,7 @@ from ..normalisation import ONE, quotient_scale, softmax
 from ..regions import Cache
 from . import reference
 from .activation import ACTIVATIONS
-from .integers import WEIGHT_BITS, Filters, Integers
+from .integers import WEIGHT_BITS, Integers
 from .model import LanguageError, LanguageModel
 from .rotary import Rotary
 
@@ -183,41 +183,45 @@ class StepBuilder:
 
     def _product(
         self, name: str, x: str, y: str, *, relu: bool = False, gain: float = 1.0, y_step: str = "",
-        turned: Rotary | None = None,
     ) -> str:  # fmt: skip
-        """The product `y` of `x` with weights. `y_step`: the tensor whose step it has, if it is another; `turned`: see
-        `Integers.filters`."""
-        return self._conv(self.integers.filters(name, x, y_step or y, gain, turned), x, y, y_step or y, relu)
-
-    def _conv(self, filters: Filters, x: str, y: str, y_step: str, relu: bool = False) -> str:
-        """The product `y` of `x` with these weights."""
+        """The product `y` of `x` with weights. `y_step`: the tensor whose step it has, if it is another."""
+        filters = self.integers.filters(name, x, y_step or y, gain)
         return self._add(
-            "conv", y, (x,), self.integers.steps[y_step], w=filters.w[:, :, None, None], bias=filters.bias,
+            "conv", y, (x,), self.integers.steps[y_step or y], w=filters.w[:, :, None, None], bias=filters.bias,
             scale=filters.scale, relu=relu, group=int4.GROUP if self.integers.weight_bits == WEIGHT_BITS[0] else 0,
         )  # fmt: skip
 
     def _placed(self, layer: int, name: str, x: str, gain: float = 1.0) -> str:
         """Queries or keys, by that product: turned by their positions if these are rotary. Who turns a pair of numbers
-        adds cos times the pair and sin times the same turned by a quarter, which are other weights' products."""
+        adds cos times the pair and sin times the pair the other way round."""
         name, rotary = f"{layer}/{name}", self.model.turn(layer)
-        normed = f"{name}.gain" in self.model.arrays
-        if rotary is None:
-            parts = self.model.normed
-            return self._gained(name, x, name, name, parts, gain) if normed else self._product(name, x, name, gain=gain)
-        step, parts = self.integers.steps[name], list[str]()
-        straight, by = (f"{name}/by_{wave}" for wave in ("cos", "sin"))
-        if normed:
-            width = self.model.attention_width
-            self._gained(name, x, straight, name, self.model.normed, gain)
-            w = reference.quarter(self.model, rotary, np.eye(width)).T
-            self._conv(self.integers.of(w, np.zeros(width), name, name), straight, by, name)
+        still = name if rotary is None else f"{name}/still"
+        if f"{name}.gain" in self.model.arrays:
+            self._gained(name, x, still, name, self.model.normed, gain)
         else:
-            self._product(name, x, straight, gain=gain, y_step=name)
-            self._product(name, x, by, gain=gain, y_step=name, turned=rotary)
-        for product, wave in zip((straight, by), reference.waves(self.model, rotary), strict=True):
+            self._product(name, x, still, gain=gain, y_step=name)
+        if rotary is None:
+            return name
+        step, parts = self.integers.steps[name], list[str]()
+        for factor, wave in zip(
+            (still, self._swapped(still, rotary)), reference.waves(self.model, rotary), strict=True
+        ):
             scale = self.integers.multiplier(f"{name}/{wave}", self.integers.steps[wave])
-            parts.append(self._add("mul", f"{name}/{wave}", (product, wave), step, scale=scale))
+            parts.append(self._add("mul", f"{name}/{wave}", (factor, wave), step, scale=scale))
         return self._add("add", name, parts, step)
+
+    def _swapped(self, x: str, rotary: Rotary) -> str:
+        """`reference.swapped`, by moves alone: a head's numbers are pixels meanwhile."""
+        step, heads, width, half = self.steps[x], self.model.heads, self.model.head_width, rotary.turned // 2
+        across = self._across(f"{x}/swapped", x, heads)
+        parts, places = list[str](), list[PastePlace]()
+        for at, first, count in ((0, half, half), (half, 0, half), (2 * half, 2 * half, width - 2 * half)):
+            if count:
+                window = Window(pad_left=first, pad_right=width - first - count)
+                parts.append(self._add("slice", f"{x}/from{first}", (across,), step, window=window))
+                places.append(PastePlace(0, at, 1, 1, 1, count))
+        swapped = self._add("paste", f"{x}/swapped/by_head", parts, step, places=tuple(places))
+        return self._add("transpose", f"{x}/swapped", (swapped,), step, groups=heads)
 
     def _gained(self, name: str, x: str, y: str, y_step: str, parts: int = 1, gain: float = 1.0) -> str:
         """The product of that name, each of its parts normalised, times its gains and `gain`, in the step of `y_step`.

@@ -14,7 +14,6 @@ from .. import int4
 from ..layers import SCALE_LIMIT
 from . import reference
 from .model import LanguageError, LanguageModel, Reals
-from .rotary import Rotary
 
 #: Part of the values that lie within a tensor's range; the others saturate.
 COVERED = 0.9999
@@ -41,9 +40,9 @@ class Integers:
     steps: dict[str, float]
     weight_bits: int = 8
 
-    def filters(self, name: str, x: str, y: str, gain: float = 1.0, turned: Rotary | None = None) -> Filters:
+    def filters(self, name: str, x: str, y: str, gain: float = 1.0) -> Filters:
         """The product `name` (an entry of the model without ".weight") from tensor x to y, its weights and its bias
-        times `gain`. `turned`: its result turned by a quarter of these (`reference.quarter`).
+        times `gain`.
 
         Raises LanguageError if no multiplier says its steps.
         """
@@ -60,8 +59,6 @@ class Integers:
         w = self.model.arrays.get(f"{name}.weight", self.model.arrays.get(name))
         assert w is not None
         bias = self.model.arrays.get(f"{name}.bias", np.zeros(len(w), np.float32))
-        if turned:
-            w, bias = reference.quarter(self.model, turned, w.T).T, reference.quarter(self.model, turned, bias)
         return self.of(w.astype(np.float64) * gain, bias.astype(np.float64) * gain, x, y)
 
     def of(self, w: NDArray[np.float64], bias: NDArray[np.float64], x: str, y: str) -> Filters:

@@ -40,24 +40,23 @@ def waves(model: LanguageModel, rotary: Rotary) -> tuple[str, str]:
 
 def turns(model: LanguageModel, count: int, first: int = 0) -> dict[str, Reals]:
     """The cosines and sines (`waves`) by which rotary positions turn each number of so many tokens, [tokens, A]: A is
-    the width of all heads."""
+    the width of all heads. Sines are of the angle by which a number turns towards its partner (`swapped`)."""
     result: dict[str, Reals] = {}
     for rotary in model.turns:
-        angles = np.tile(np.arange(first, first + count)[:, None] * np.array(rotary.frequencies), (1, 2))
+        angles = np.arange(first, first + count)[:, None] * np.array(rotary.frequencies)
         stays = ((0, 0), (0, model.head_width - rotary.turned))
-        for name, wave, still in zip(waves(model, rotary), (np.cos, np.sin), (1, 0), strict=True):
-            head = np.pad(rotary.factor * wave(angles), stays, constant_values=still)
+        cos, sin = np.tile(np.cos(angles), (1, 2)), np.concatenate([-np.sin(angles), np.sin(angles)], axis=1)
+        for name, wave, still in zip(waves(model, rotary), (cos, sin), (1, 0), strict=True):
+            head = np.pad(rotary.factor * wave, stays, constant_values=still)
             result[name] = np.tile(head, (1, model.heads)).astype(np.float32)
     return result
 
 
-def quarter(model: LanguageModel, rotary: Rotary, x: NDArray[Any]) -> NDArray[Any]:
-    """Each pair of the numbers of a head that turn, turned by 90 degrees, [..., A]: (a, b) becomes (-b, a). The others
-    are 0."""
+def swapped(model: LanguageModel, rotary: Rotary, x: Reals) -> Reals:
+    """Each number of a head that turns in the place of its partner, [..., A]; the others stay."""
     heads, half = x.reshape(*x.shape[:-1], model.heads, -1), rotary.turned // 2
-    result = np.zeros_like(heads)
-    result[..., :half], result[..., half : 2 * half] = -heads[..., half : 2 * half], heads[..., :half]
-    return result.reshape(x.shape)
+    partners = [heads[..., half : 2 * half], heads[..., :half], heads[..., 2 * half :]]
+    return np.concatenate(partners, axis=-1).reshape(x.shape)
 
 
 def _linear(model: LanguageModel, name: str, x: Reals) -> Reals:
@@ -135,7 +134,7 @@ def _placed(model: LanguageModel, layer: int, name: str, x: Reals, watch: Watch,
         watch(at, value)  # what is turned is in the step of what comes of it
         turn = turns(model, len(x))
         cos, sin = waves(model, rotary)
-        value = value * turn[cos] + quarter(model, rotary, value) * turn[sin]
+        value = value * turn[cos] + swapped(model, rotary, value) * turn[sin]
     watch(at, value)
     return value
 

@@ -90,6 +90,17 @@ def test_its_integers_are_near_and_the_same_however_a_prompt_is_cut(family: str,
     assert 10 * np.log10(np.square(real).sum() / np.square(near - real).sum()) > 20  # dB
 
 
+@pytest.mark.parametrize("family", ["llama", "gpt_neox", "qwen3"])
+def test_a_step_reads_each_weight_once(family: str, tmp_path: Path) -> None:
+    """Also those of queries and keys that turn by their positions."""
+    model = pretrained.load(str(decoder(family, tmp_path)), context=24)
+    graph = step_graph(integers(model), 1)
+    products = [layer.w.size for layer in graph.layers if layer.kind == "conv" and layer.w is not None]
+    assert sum(products) == model.weights
+    gains = sum(array.size for name, array in model.arrays.items() if name.endswith(".gain"))
+    assert sum(layer.w.size for layer in graph.layers if layer.kind == "depthwise" and layer.w is not None) == gains
+
+
 def _noise(model: LanguageModel) -> float:
     """Decibels between the scores and what integers make of them."""
     numbers, tokens = integers(model), model.tokens(model.held_out)[:12]
