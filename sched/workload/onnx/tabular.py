@@ -88,6 +88,13 @@ def _array_feature_extractor(s: Replacement) -> None:
     s.op("Gather", s.operand(0), s.constant(columns.ravel(), np.int64), to=s.result(0), axis=-1)
 
 
+def _binarizer(s: Replacement) -> None:
+    """Which numbers are above a threshold."""
+    s.several(
+        "Cast", [s.op("Greater", _real(s), s.constant(s.attributes.get("threshold", 0.0)))], [s.result(0)], to=s.real
+    )
+
+
 def _imputer(s: Replacement) -> None:
     """No input of the chip is without a number."""
     replaced = s.attributes.get("replaced_value_float", 0.0)
@@ -104,6 +111,7 @@ def _normalizer(s: Replacement) -> None:
 
 OPERATORS: Mapping[str, Callable[[Replacement], None]] = {
     f"{DOMAIN}.ArrayFeatureExtractor": _array_feature_extractor,
+    f"{DOMAIN}.Binarizer": _binarizer,
     f"{DOMAIN}.Imputer": _imputer,
     f"{DOMAIN}.LinearClassifier": _linear_classifier,
     f"{DOMAIN}.LinearRegressor": _linear_regressor,

@@ -123,7 +123,7 @@ HOW: Mapping[str, tuple[str, str]] = {
     "Upsample": ("as Resize", ""),
     **dict.fromkeys(sorted(name for name in UNARY if "." not in name), ("a table", "")),
     **dict.fromkeys(sorted(JUMPS), ("a table, where the host cannot do it", "of one tensor")),
-    **dict.fromkeys(sorted(TRUTHS), ("part of the table of a Where", "where only that reads it")),
+    **dict.fromkeys(sorted(TRUTHS), ("part of the table of a Where or a Cast", "where only these read it")),
     **dict.fromkeys(("Max", "Min"), ("a table; of several tensors a paste and a max pool", "")),
     "Pow": ("a table", "with a constant"),
 }

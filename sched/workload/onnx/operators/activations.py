@@ -40,7 +40,7 @@ def jump(context: FloatContext, node: Node, attributes: Attributes) -> None:
 def compare(context: FloatContext, node: Node, attributes: Attributes) -> None:
     """A truth for each number: no layer, but a part of what chooses by it."""
     if not _only_chooses(context, node.output[0]):
-        raise Refused("no layer does that; only a Where may choose by it")
+        raise Refused("no layer does that; only a Where may choose by it, or a Cast make numbers of it")
     for name in node.input:
         if name in context.views and context.views[name].value not in context.truths:
             settle(context, name)
@@ -51,16 +51,20 @@ def compare(context: FloatContext, node: Node, attributes: Attributes) -> None:
 
 
 def _only_chooses(context: FloatContext, name: str) -> bool:
-    """Whether nothing but choices (Where) and truths that only they read follows from a truth."""
+    """Whether nothing but choices (Where) and truths that only they read follows from a truth; or numbers (0, 1), which
+    jump, where the host cannot make them."""
     readers = context.model.readers.get(name, ())
     if name in context.model.outputs or not readers:
         return False
-    return all(
-        list(reader.input).index(name) == 0
-        if reader.op_type == "Where"
-        else operator_name(reader) in TRUTHS and _only_chooses(context, reader.output[0])
-        for reader in readers
-    )
+    return all(_chooses(context, reader, name) for reader in readers)
+
+
+def _chooses(context: FloatContext, reader: Node, name: str) -> bool:
+    if reader.op_type == "Where":
+        return list(reader.input).index(name) == 0
+    if reader.op_type == "Cast":
+        return context.generous
+    return operator_name(reader) in TRUTHS and _only_chooses(context, reader.output[0])
 
 
 def prelu(context: FloatContext, node: Node, attributes: Attributes) -> None:

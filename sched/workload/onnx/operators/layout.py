@@ -10,6 +10,7 @@ import numpy as np
 from ..bounds import check_size
 from ..building.context import FloatContext, Operator
 from ..building.pictures import as_picture, settle
+from ..building.tables import emit_table, find_function
 from ..errors import Refused
 from ..load import Attributes, Node
 from ..windows import slices
@@ -33,7 +34,10 @@ def cast(context: FloatContext, node: Node, attributes: Attributes) -> None:
 
     if attributes["to"] not in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16):
         raise Refused(f"to {TensorProto.DataType.Name(attributes['to'])}; only floating point is quantised")
-    context.pass_on(node)
+    if context.views[node.input[0]].value not in context.truths:
+        context.pass_on(node)
+    elif (composed := find_function(context, node)) is not None:
+        emit_table(context, node, *composed)
 
 
 def refuse_integers(context: FloatContext, node: Node, attributes: Attributes) -> None:

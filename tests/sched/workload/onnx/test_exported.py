@@ -71,8 +71,18 @@ def test_choices_inside_the_network_that_are_refused():
     refused(m, "y", r"n_l \(Less\): compares several tensors, or with constants that differ")
     m = FloatModel()
     truth = m.node("Greater", [m.conv("x", "a", (4, 3, 1, 1)), m.constant(0.1)], "g")
-    m.conv(m.node("Cast", truth, "c", to=1), "y", (4, 4, 1, 1))
-    refused(m, "y", r"n_g \(Greater\): no layer does that; only a Where may choose by it")
+    m.conv(m.node("Cast", m.node("Identity", truth, "i"), "c", to=1), "y", (4, 4, 1, 1))
+    refused(m, "y", r"n_g \(Greater\): no layer does that; only a Where may choose by it, or a Cast make numbers of it")
+
+
+def test_a_truth_as_numbers_is_a_table_where_the_host_cannot_make_it():
+    m = FloatModel()
+    a = m.conv("x", "a", (4, 3, 1, 1))
+    numbers = m.node("Cast", m.node("Greater", [a, m.constant(0.1)], "g"), "c", to=1)
+    at_the_end = quantise_with_report(m.build(numbers), m.data())
+    assert at_the_end.graph.notes == ("Greater g, Cast c at the end run on the host.",)
+    m.conv(m.node("Mul", [a, numbers], "kept"), "y", (4, 4, 1, 1))
+    assert kinds(keeps_its_meaning(m, "y")) == "conv table conv"
 
 
 @pytest.mark.parametrize("other", ["constant", "constant first", "tensor", "nothing", "all"])

@@ -96,6 +96,11 @@ def test_rows_of_one_length(norm: str) -> None:
     same(model([node("Normalizer", ["y"], norm=norm)], ("y", TensorProto.FLOAT)))
 
 
+@pytest.mark.parametrize("options", [{}, {"threshold": 0.4}])
+def test_which_are_above_a_threshold(options: dict[str, Any]) -> None:
+    same(model([node("Binarizer", ["y"], **options)], ("y", TensorProto.FLOAT)))
+
+
 def test_some_columns_and_those_that_lack() -> None:
     """Nothing lacks in what the chip takes."""
     columns = helper.make_node("Constant", [], ["columns"], value=numpy_helper.from_array(np.array([[3, 1, 3]])))
