@@ -52,7 +52,7 @@ def build_network(context: FloatContext) -> FloatNet:
     }
     notes = [*context.notes, *_dense(context.dense), *context.end_notes()]
     orders = {name: index for name, index in context.orders.items() if name in shapes}
-    values = {name: view.value for name, view in context.views.items()}
+    values = {name: view.value for name, view in context.views.items() if name not in context.before}
     return FloatNet(
         context.model.name,
         context.inputs,

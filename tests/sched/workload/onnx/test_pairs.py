@@ -99,6 +99,18 @@ def test_what_a_pair_need_not_cut_off(
     assert [node.name for node in nodes] == ["n_x2", "n_a", "n_a2", "n_a3", "n_y"]
 
 
+def test_what_a_pair_behind_a_softmax_cuts_off_are_its_shares() -> None:
+    """They lie in 0..1; the scores that are the network's output, with the softmax left out, do not."""
+    m = FloatModel((1, 3, 8, 8))
+    scores = pair(m, m.conv("x", "a", (5, 3, 8, 8)), 0.02, 0, np.int8, "scores")
+    flat = m.node("Flatten", scores, "flat")
+    pair(m, m.node("Softmax", flat, "p"), 1 / 255, -128, np.int8, "y")
+    report = quantise_with_report(m.build("y"), m.data())
+    assert [layer.kind for layer in report.graph.layers] == ["conv"]
+    assert report.graph.notes[1].startswith("Softmax p, Identity y at the end are left out")
+    assert report.snr_db > 25
+
+
 def narrow(m: FloatModel, x: str, scale: float, ends: tuple[int, int], kind: type, name: str) -> str:
     """A pair of fewer than 8 bits, as Brevitas and PyTorch write it: the integers are cut off between."""
     constants = [m.constant(scale), m.constant(0, kind)]
