@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 from ..graph import MOVED
 from .floats import FloatLayer, FloatNet
 from .pins import Rounded, Rounding
+from .pointwise import Function
 
 #: Layers that multiply two tensors.
 _OF_TWO = ("mul", "product")
+#: Places at which functions are looked at.
+_PLACES = 257
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -24,6 +27,9 @@ class Deviations:
     def __init__(self, net: FloatNet, rounding: Rounding) -> None:
         self.net, self.rounding = net, rounding
         self._most = {layer.output: _most(layer) for layer in net.layers}
+        self._tensors: dict[str, list[str]] = {}  # of the file, by the value that they are elements of
+        for tensor, value in net.values.items():
+            self._tensors.setdefault(value, []).append(tensor)
         self._movers = {layer.output: layer.inputs[0] for layer in net.layers if layer.moves or layer.kind in MOVED}
 
     def of(self, operands: Arrays, theirs: Arrays, alike: Collection[str]) -> tuple[dict[str, float], dict[str, float]]:
@@ -31,6 +37,10 @@ class Deviations:
         because its operands do. Where a sum is made by several layers, and the file has nothing in between, those of
         all of them. `operands`: what the file has of the network's values; `alike`: results that are compared."""
         largest = {name: float(np.abs(array).max()) for name, array in operands.items()}
+        for value, tensors in self._tensors.items():
+            sizes = [float(np.abs(theirs[tensor]).max(initial=0.0)) for tensor in tensors if tensor in theirs]
+            if sizes:
+                largest.setdefault(value, max(sizes))
         off, sums, slack = self._rounded(theirs, alike), dict[str, float](), dict[str, float]()
         for layer in self.net.layers:
             output = layer.output
@@ -43,7 +53,10 @@ class Deviations:
                 most, bias = self._most[output]
                 joined = sum if layer.kind == "add" else max
                 sums[output], slack[output] = most * joined(size) + bias, most * joined(less)
-            if output not in alike and _is_sum(layer):
+            if output not in alike and layer.function is not None:
+                slack[output] = _steepness(layer.function, size[0]) * less[0] if less[0] else 0.0
+                off[output] = max(off.get(output, 0.0), slack[output])
+            elif output not in alike and _is_sum(layer):
                 largest.setdefault(output, sums[output])
                 off[output] = max(off.get(output, 0.0), slack[output])
         return sums, slack
@@ -58,8 +71,10 @@ class Deviations:
                 continue
             # in another order it is not what `read` says; zeros around it that are still to come are in no array
             if value not in alike or tensor not in theirs or not self._is_as(value, tensor, theirs):
-                less = own.off + _beyond(own, theirs.get(value))
-                for name in self._moved(value, alike):
+                names = [*self._moved(value, alike)]
+                before = (each for name in names for each in self._tensors.get(name, ()) if each != tensor)
+                less = own.off + max((_beyond(own, theirs[each]) for each in before if each in theirs), default=0.0)
+                for name in names:
                     off[name] = max(off.get(name, 0.0), less)
         return off
 
@@ -92,9 +107,9 @@ class Deviations:
         return theirs[value].shape == theirs[tensor].shape and tensor not in self.net.turned
 
 
-def _beyond(rounded: Rounded, before: NDArray[Any] | None) -> float:
-    """How much the file cuts off at most. `before`: the numbers that it rounds, where they are there."""
-    if before is None or not before.size:
+def _beyond(rounded: Rounded, before: NDArray[Any]) -> float:
+    """How much the file cuts off at most. `before`: the numbers that it rounds."""
+    if not before.size:
         return 0.0
     return max(0.0, float(before.max()) - rounded.high, rounded.low - float(before.min()))
 
@@ -106,6 +121,14 @@ def _most(layer: FloatLayer) -> tuple[float, float]:
     if layer.w is None or layer.bias is None:
         return layer.gain if layer.kind == "average_pool" else 1.0, 0.0
     return float(np.abs(layer.w).sum(axis=(1, 2, 3)).max()), float(np.abs(layer.bias).max())
+
+
+def _steepness(function: Function, most: float) -> float:
+    """By how much a function's result differs at most, for each 1 by which its argument does, between -`most` and
+    `most`, where it has results."""
+    results = function(np.linspace(-most, most, _PLACES))
+    steps = np.abs(np.diff(results[np.isfinite(results)]))
+    return float(steps.max(initial=0.0)) * (_PLACES - 1) / (2 * most) if most else 0.0
 
 
 def _is_sum(layer: FloatLayer) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -301,3 +302,29 @@ def test_zero_points_that_a_file_leaves_out() -> None:
     m.nodes[0].input[0] = m.node("Transpose", "x", "moved")
     m.nodes.reverse()
     assert set(dequantised(m.build("y"), "m").pins.values()) == {Pin(0.5, 0, -128)}
+
+
+def gated() -> FloatModel:
+    """Half of the channels times a function of the others; the parts are rounded once more."""
+    m = FloatModel((1, 3, 8, 8))
+    m.conv("x", "a", (8, 3, 3, 3))
+    parts = [m.node("Slice", ["a", *(m.integers(n) for n in (at, at + 4, 1))], f"part{at}") for at in (0, 4)]
+    m.conv(m.node("Mul", [parts[0], m.node("Sigmoid", parts[1], "s")], "m"), "y", (4, 4, 1, 1))
+    return m
+
+
+def stepped() -> FloatModel:
+    """The last step of a recurrence."""
+    m = FloatModel((1, 4, 6))
+    w, r = (m.normal(1, 20, size) for size in (6, 5))
+    m.node("LSTM", [m.node("Transpose", "x", "steps", perm=[1, 0, 2]), w, r], "h", hidden_size=5)
+    last = m.node("Gather", [m.node("Squeeze", ["h", m.integers(1)], "flat"), m.constant(3, np.int64)], "last")
+    m.node("Gemm", [last, m.normal(5, 3), m.normal(3)], "y")
+    return m
+
+
+@pytest.mark.parametrize("build", [gated, stepped])
+def test_what_the_file_cuts_off_of_a_part_is_no_misreading(build: Callable[[], FloatModel], tmp_path: Path) -> None:
+    """Inputs that reach farther than those that the file was calibrated with."""
+    model, data = written(tmp_path, False, False, False, build())
+    quantise_with_report(model, [3 * x for x in data])
