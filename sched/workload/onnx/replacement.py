@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .errors import Refused
+from .instead import Instead
 
 if TYPE_CHECKING:
-    from onnx import NodeProto, TensorProto
+    from onnx import TensorProto
 
 #: From this opset on the axes of a mean, a sum and of `Unsqueeze` are operands; an operator normalises layers; sizes of
 #: a split may be left out if their number is given.
@@ -27,17 +28,15 @@ class UnknownRank(Refused):
 
 
 @dataclass
-class Replacement:
+class Replacement(Instead):
     """The nodes that take the place of one. `ranks`: dimensions of the tensors of which they are known; `kinds`: types
     of their elements; `uses`: tensors that are read; `constants`: those of the file."""
 
-    node: NodeProto
     opset: int
     ranks: Mapping[str, int]
     uses: Container[str]
     kinds: Mapping[str, int]
     constants: Mapping[str, TensorProto]
-    nodes: list[NodeProto] = field(default_factory=list["NodeProto"])
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -59,19 +58,6 @@ class Replacement:
         from onnx import numpy_helper
 
         return numpy_helper.to_array(self.constants[name]) if name in self.constants else None
-
-    def op(self, kind: str, *operands: str, to: str = "", domain: str = "", **attributes: Any) -> str:
-        """Adds a node; the name of its result (`to`, or a new one)."""
-        return self.several(kind, operands, (to or self.new(kind),), domain, **attributes)[0]
-
-    def several(
-        self, kind: str, operands: Sequence[str], results: Sequence[str], domain: str = "", **attributes: Any
-    ) -> Sequence[str]:
-        from onnx import helper
-
-        name = self.new(kind)
-        self.nodes.append(helper.make_node(kind, operands, results, name, domain=domain, **attributes))
-        return results
 
     def new(self, kind: str) -> str:
         """A name that no tensor of the model has: results have names of their own."""
@@ -101,10 +87,10 @@ class Replacement:
 
     def constant(self, value: ArrayLike, kind: type[np.generic] | None = None) -> str:
         """In the type in which the node computes, unless it is named."""
-        from onnx import helper, numpy_helper
+        from onnx import helper
 
         kind = helper.tensor_dtype_to_np_dtype(self.real).type if kind is None else kind
-        return self.op("Constant", value=numpy_helper.from_array(np.asarray(value, kind)))
+        return self.array(value, kind)
 
     def rank(self, name: str) -> int:
         """Raises UnknownRank."""
@@ -143,9 +129,6 @@ class Replacement:
         if self.opset < _AXES:
             return self.op("Unsqueeze", x, axes=list(axes))
         return self.op("Unsqueeze", x, self.constant(axes, np.int64))
-
-    def reshape(self, x: str, *sizes: int, to: str = "") -> str:
-        return self.op("Reshape", x, self.constant(sizes, np.int64), to=to)
 
     def sum(self, *terms: str, to: str = "") -> str:
         """Of those that are not left out: one at least."""

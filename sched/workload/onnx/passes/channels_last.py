@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
+from ..instead import Instead
 from ..load import CheckedModel, Node, attributes
 
 #: Axes of channels first, of channels last, and the other way round.
@@ -17,24 +16,19 @@ def resize_with_channels_first(model: CheckedModel) -> CheckedModel:
     return model.with_nodes([other for node in model.nodes for other in _instead(model, node)])
 
 
-def _instead(model: CheckedModel, node: Node) -> Iterator[Node]:
+def _instead(model: CheckedModel, node: Node) -> list[Node]:
     """The nodes that take the place of a node."""
-    from onnx import helper, numpy_helper
-
     at = _operand(model, node)
     if at is None:
-        yield node
-        return
-    result, numbers = node.output[0], model.constants[node.input[at]]
-    yield helper.make_node(
-        "Constant", [], [f"{result}//first"], value=numpy_helper.from_array(numbers[list(_FIRST)])
-    )  # fmt: skip
-    yield helper.make_node("Transpose", [node.input[0]], [f"{result}//x"], f"{node.name}//x", perm=_FIRST)
-    copy = type(node)()
+        return [node]
+    instead, copy = Instead(node), type(node)()
     copy.CopyFrom(node)
-    copy.input[0], copy.input[at], copy.output[0] = f"{result}//x", f"{result}//first", f"{result}//y"
-    yield copy
-    yield helper.make_node("Transpose", [f"{result}//y"], [result], f"{node.name}//y", perm=_LAST)
+    copy.input[at] = instead.array(model.constants[node.input[at]][list(_FIRST)])
+    copy.input[0] = instead.op("Transpose", node.input[0], perm=_FIRST)
+    copy.output[0] = instead.new("Resize")
+    instead.nodes.append(copy)
+    instead.op("Transpose", copy.output[0], to=node.output[0], perm=_LAST)
+    return instead.nodes
 
 
 def _operand(model: CheckedModel, node: Node) -> int | None:

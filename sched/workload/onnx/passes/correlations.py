@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from itertools import product
 from math import prod
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import Refused
+from ..instead import Instead
 from ..load import CheckedModel, Node, attributes
 from ..subgraphs import reads
 from ..windows import sliding_window, two_axes
@@ -71,13 +70,13 @@ def _products(model: CheckedModel, node: Node) -> list[Node] | None:
     bias = node.input[2] if len(node.input) > 2 else ""
     size = (1, filters[0], columns) if line else (1, filters[0], rows, columns)
     if single:
-        ones = parts.constant(np.ones((group, filters[1], 1, 1), np.float32))
+        ones = parts.array(np.ones((group, filters[1], 1, 1), np.float32))
         sums = parts.op("Conv", parts.reshape(sums, 1, factors, rows, columns), ones, group=group)
     if bias:
         bias = parts.reshape(bias, 1, filters[0], *(1,) * (len(size) - 2))
-        parts.op("Add", parts.reshape(sums, *size), bias, last=True)
+        parts.op("Add", parts.reshape(sums, *size), bias, to=node.output[0])
     else:
-        parts.reshape(sums, *size, last=True)
+        parts.reshape(sums, *size, to=node.output[0])
     return parts.nodes
 
 
@@ -87,31 +86,8 @@ def _four(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
     return first, second, rows[0] if rows else 1, columns
 
 
-class _ConvParts:
+class _ConvParts(Instead):
     """What takes the place of one Conv."""
-
-    def __init__(self, node: Node) -> None:
-        self.node, self.nodes = node, list[Node]()
-
-    def op(self, operator: str, *operands: str, last: bool = False, **options: Any) -> str:
-        """Adds a node; the name of its result, that of the Conv's if it is the `last`."""
-        from onnx import helper
-
-        result = self.node.output[0]
-        name = result if last else f"{result}//{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operator, operands, [name], self.node.name, **options))
-        return name
-
-    def constant(self, array: NDArray[Any]) -> str:
-        from onnx import numpy_helper
-
-        return self.op("Constant", value=numpy_helper.from_array(array))
-
-    def integers(self, *numbers: int) -> str:
-        return self.constant(np.array(numbers, np.int64))
-
-    def reshape(self, x: str, *sizes: int, last: bool = False) -> str:
-        return self.op("Reshape", x, self.integers(*sizes), last=last)
 
     def part(self, x: str, first: tuple[int, int], size: tuple[int, int], strides: tuple[int, int]) -> str:
         """What one tap of all windows meets."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ..constant_nodes import computable, computed
 from ..errors import Refused
+from ..instead import Instead
 from ..load import CheckedModel, Node, attributes
 
 #: Gates of each operator, in the order of its weights, and its functions unless it says others.
@@ -94,11 +95,12 @@ def _steps(model: CheckedModel, node: Node) -> list[Node] | None:
     return _Writer(model, node, shape[:2], functions).written()
 
 
-class _Writer:
+class _Writer(Instead):
     """Writes the nodes of one operator of so many steps of so many rows (`sizes`)."""
 
     def __init__(self, model: CheckedModel, node: Node, sizes: Sequence[int], functions: Sequence[str]) -> None:
-        self.node, self.options = node, attributes(node)
+        super().__init__(node)
+        self.options = attributes(node)
         self.steps, self.rows = sizes
         self.names = [*node.input, *[""] * 8][:8]
         self.w, self.r = (model.constants[name].astype(np.float32) for name in self.names[1:3])
@@ -108,8 +110,6 @@ class _Writer:
         self.bias = model.constants[self.names[3]].astype(np.float32) if self.names[3] else zeros
         each = len(functions) // directions
         self.functions = [functions[at * each : (at + 1) * each] for at in range(directions)]
-        self.nodes: list[Node] = []
-        self.prefix = f"{next(name for name in node.output if name)}//"
 
     def written(self) -> list[Node]:
         """All nodes."""
@@ -119,11 +119,11 @@ class _Writer:
         outputs = [*self.node.output, "", "", ""][:3]
         if outputs[0]:
             both = self._join([end[0] for end in ends], 2)
-            shape = self._constant((self.steps, self.rows, len(ends), self.hidden), "int64")
-            self._named(outputs[0], "Transpose", self._node("Reshape", both, shape), perm=[0, 2, 1, 3])
+            shape = self.integers(self.steps, self.rows, len(ends), self.hidden)
+            self.op("Transpose", self.op("Reshape", both, shape), to=outputs[0], perm=[0, 2, 1, 3])
         for at in (1, 2):
             if outputs[at]:
-                self._named(outputs[at], "Identity", self._join([end[at] for end in ends], 0))
+                self.op("Identity", self._join([end[at] for end in ends], 0), to=outputs[at])
         return self.nodes
 
     def _direction(self, at: int, reverse: bool) -> tuple[str, str, str]:
@@ -140,7 +140,7 @@ class _Writer:
         state, cell = (self._initial(self.names[index], at) for index in (5, 6))
         states: list[str] = []
         for step in range(self.steps)[:: -1 if reverse else 1]:
-            now = [self._node("Gather", each, self._constant([step], "int64"), axis=0) for each in inputs]
+            now = [self.op("Gather", each, self.integers(step), axis=0) for each in inputs]
             state, cell = getattr(self, f"_{self.node.op_type.lower()}")(at, now, state, cell, biases)
             states.append(state)
         return self._join(states[:: -1 if reverse else 1], 0), state, cell
@@ -148,29 +148,29 @@ class _Writer:
     def _lstm(self, at: int, now: Sequence[str], state: str, cell: str, _: NDArray[Any]) -> tuple[str, str]:
         f, g, h = self.functions[at]
         sums = [self._with_state(at, gate, each, state) for gate, each in enumerate(now)]
-        into, out = (self._node(f, sums[gate]) for gate in (0, 1))
-        new = self._node("Mul", into, self._node(g, sums[3]))
+        into, out = (self.op(f, sums[gate]) for gate in (0, 1))
+        new = self.op("Mul", into, self.op(g, sums[3]))
         if cell:
-            new = self._node("Add", self._node("Mul", self._node(f, sums[2]), cell), new)
-        return self._node("Mul", out, self._node(h, new)), new
+            new = self.op("Add", self.op("Mul", self.op(f, sums[2]), cell), new)
+        return self.op("Mul", out, self.op(h, new)), new
 
     def _gru(self, at: int, now: Sequence[str], state: str, cell: str, biases: NDArray[Any]) -> tuple[str, str]:
         f, g = self.functions[at]
-        update = self._node(f, self._with_state(at, 0, now[0], state))
-        reset = self._node(f, self._with_state(at, 1, now[1], state))
+        update = self.op(f, self._with_state(at, 0, now[0], state))
+        reset = self.op(f, self._with_state(at, 1, now[1], state))
         part = self._weights(at, 2)
         if self._resets_sums():
-            sums = self._linear(state, part, biases[1, 2]) if state else self._constant(biases[1, 2])
-            new = self._node(g, self._node("Add", now[2], self._node("Mul", reset, sums)))
+            sums = self._linear(state, part, biases[1, 2]) if state else self._real(biases[1, 2])
+            new = self.op(g, self.op("Add", now[2], self.op("Mul", reset, sums)))
         elif state:
-            new = self._node(g, self._node("Add", now[2], self._linear(self._node("Mul", reset, state), part)))
+            new = self.op(g, self.op("Add", now[2], self._linear(self.op("Mul", reset, state), part)))
         else:
-            new = self._node(g, now[2])
-        rest = self._node("Mul", self._node("Sub", self._constant(np.ones(1)), update), new)
-        return (self._node("Add", rest, self._node("Mul", update, state)) if state else rest), cell
+            new = self.op(g, now[2])
+        rest = self.op("Mul", self.op("Sub", self._real(np.ones(1)), update), new)
+        return (self.op("Add", rest, self.op("Mul", update, state)) if state else rest), cell
 
     def _rnn(self, at: int, now: Sequence[str], state: str, cell: str, _: NDArray[Any]) -> tuple[str, str]:
-        return self._node(self.functions[at][0], self._with_state(at, 0, now[0], state)), cell
+        return self.op(self.functions[at][0], self._with_state(at, 0, now[0], state)), cell
 
     def _resets_sums(self) -> bool:
         return self.node.op_type == "GRU" and bool(self.options.get("linear_before_reset"))
@@ -179,30 +179,18 @@ class _Writer:
         return self.r[at][gate * self.hidden : (gate + 1) * self.hidden]
 
     def _with_state(self, at: int, gate: int, now: str, state: str) -> str:
-        return self._node("Add", now, self._linear(state, self._weights(at, gate))) if state else now
+        return self.op("Add", now, self._linear(state, self._weights(at, gate))) if state else now
 
     def _initial(self, name: str, at: int) -> str:
         """A direction's part of a state that is given, [1, rows, hidden]; nothing if none is."""
-        return self._node("Gather", name, self._constant([at], "int64"), axis=0) if name else ""
+        return self.op("Gather", name, self.integers(at), axis=0) if name else ""
 
     def _linear(self, x: str, w: NDArray[Any], bias: NDArray[Any] | None = None) -> str:
-        sums = self._node("MatMul", x, self._constant(w.T))
-        return sums if bias is None or not bias.any() else self._node("Add", sums, self._constant(bias))
+        sums = self.op("MatMul", x, self._real(w.T))
+        return sums if bias is None or not bias.any() else self.op("Add", sums, self._real(bias))
+
+    def _real(self, numbers: NDArray[Any]) -> str:
+        return self.array(numbers, np.float32)
 
     def _join(self, names: Sequence[str], axis: int) -> str:
-        return names[0] if len(names) == 1 else self._node("Concat", *names, axis=axis)
-
-    def _constant(self, array: Any, kind: str = "float32") -> str:
-        from onnx import numpy_helper
-
-        numbers: NDArray[Any] = np.ascontiguousarray(array, kind)
-        return self._node("Constant", value=numpy_helper.from_array(numbers))
-
-    def _node(self, operator: str, *inputs: str, **options: Any) -> str:
-        return self._named(f"{self.prefix}{len(self.nodes)}", operator, *inputs, **options)
-
-    def _named(self, output: str, operator: str, *inputs: str, **options: Any) -> str:
-        from onnx import helper
-
-        self.nodes.append(helper.make_node(operator, inputs, [output], output, **options))
-        return output
+        return names[0] if len(names) == 1 else self.op("Concat", *names, axis=axis)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
+from ..instead import Instead
 from ..load import CheckedModel, Node, attributes
 
 #: Of longer axes the constant would take more room than the tensors.
@@ -17,19 +16,16 @@ def multiply_by_triangles(model: CheckedModel) -> CheckedModel:
     return model.with_nodes([other for node in model.nodes for other in _instead(model, node)])
 
 
-def _instead(model: CheckedModel, node: Node) -> Iterator[Node]:
+def _instead(model: CheckedModel, node: Node) -> list[Node]:
     """The nodes that take the place of a node."""
-    from onnx import helper, numpy_helper
-
     if node.op_type != "Trilu" or node.input[0] in model.constants:
-        yield node
-        return
+        return [node]
     shape = model.input_sizes.get(node.input[0]) or model.inferred.get(node.input[0]) or ()
     shift = model.constants.get(node.input[1]) if len(node.input) > 1 and node.input[1] else np.zeros(1)
     if shift is None or len(shape) < 2 or max(shape[-2:]) > _LONGEST:
-        yield node
-        return
-    cut, result = np.triu if attributes(node).get("upper", 1) else np.tril, node.output[0]
-    stays = numpy_helper.from_array(cut(np.ones(shape[-2:], np.float32), int(shift.ravel()[0])))
-    yield helper.make_node("Constant", [], [f"{result}//stays"], value=stays)
-    yield helper.make_node("Mul", [node.input[0], f"{result}//stays"], [result], node.name)
+        return [node]
+    cut = np.triu if attributes(node).get("upper", 1) else np.tril
+    instead = Instead(node)
+    stays = instead.array(cut(np.ones(shape[-2:], np.float32), int(shift.ravel()[0])))
+    instead.op("Mul", node.input[0], stays, to=node.output[0])
+    return instead.nodes
