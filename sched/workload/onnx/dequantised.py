@@ -221,12 +221,21 @@ def _write(context: RealContext, node: NodeProto) -> None:
     if operator in ("Clip", "Relu") or _is_move(node) or (operator == "Einsum" and _rearranges(node)):
         _follows(context, copy)
     elif operator in _STEADY:
-        rounded = {name: context.rounded[name] for name in copy.input if name in context.rounded}
-        if off := sum(context.rounded[name].off for name in copy.input if name in rounded):
-            # the network may compute both at once, without what is rounded, and cut off, in between
-            before = [name if one.high < inf else one.before for name, one in rounded.items()]
-            context.rounded[copy.output[0]] = Rounded(-inf, inf, off, before=before[0] if len(before) == 1 else "")
+        _deviates(context, copy, 1.0)
+    elif operator == "BatchNormalization" and {copy.input[1], copy.input[4]} <= context.constants.keys():
+        gain, variance = (context.constants[copy.input[at]].astype(np.float64) for at in (1, 4))
+        gain /= np.sqrt(variance + attributes(node).get("epsilon", 1e-5))
+        _deviates(context, copy, float(np.abs(gain).max(initial=0.0)))
     context.nodes.append(copy)
+
+
+def _deviates(context: RealContext, node: NodeProto, gain: float) -> None:
+    """The result of a node differs by no more than its operands together, times a gain. The network may compute both at
+    once, without what is rounded, and cut off, in between."""
+    rounded = {name: context.rounded[name] for name in node.input if name in context.rounded}
+    if off := sum(context.rounded[name].off for name in node.input if name in rounded):
+        before = [name if one.high < inf else one.before for name, one in rounded.items()]
+        context.rounded[node.output[0]] = Rounded(-inf, inf, off * gain, before=before[0] if len(before) == 1 else "")
 
 
 def _is_move(node: NodeProto) -> bool:

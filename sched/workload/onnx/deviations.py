@@ -32,16 +32,19 @@ class Deviations:
             self._tensors.setdefault(value, []).append(tensor)
         self._movers = {layer.output: layer.inputs[0] for layer in net.layers if layer.moves or layer.kind in MOVED}
 
-    def of(self, operands: Arrays, theirs: Arrays, alike: Collection[str]) -> tuple[dict[str, float], dict[str, float]]:
+    def of(
+        self, operands: Arrays, theirs: Arrays, ours: Arrays, alike: Collection[str]
+    ) -> tuple[dict[str, float], dict[str, float]]:
         """Of each layer's result the largest sum of products in it, without their signs, and by how much it may differ
         because its operands do. Where a sum is made by several layers, and the file has nothing in between, those of
-        all of them. `operands`: what the file has of the network's values; `alike`: results that are compared."""
+        all of them. `operands`: what the file has of the network's values; `ours`: what its layers make of them;
+        `alike`: results that are compared."""
         largest = {name: float(np.abs(array).max()) for name, array in operands.items()}
         for value, tensors in self._tensors.items():
             sizes = [float(np.abs(theirs[tensor]).max(initial=0.0)) for tensor in tensors if tensor in theirs]
             if sizes:
                 largest.setdefault(value, max(sizes))
-        off, sums, slack = self._rounded(theirs, alike), dict[str, float](), dict[str, float]()
+        off, sums, slack = self._rounded(theirs, ours, alike), dict[str, float](), dict[str, float]()
         for layer in self.net.layers:
             output = layer.output
             size, less = ([numbers.get(name, 0.0) for name in layer.inputs] for numbers in (largest, off))
@@ -61,7 +64,7 @@ class Deviations:
                 off[output] = max(off.get(output, 0.0), slack[output])
         return sums, slack
 
-    def _rounded(self, theirs: Arrays, alike: Collection[str]) -> dict[str, float]:
+    def _rounded(self, theirs: Arrays, ours: Arrays, alike: Collection[str]) -> dict[str, float]:
         """By how much who reads a value may read other numbers than those that it is compared with: the file has
         rounded and cut off a part of it, or what it is made of, under a name of its own."""
         off: dict[str, float] = {}
@@ -72,8 +75,11 @@ class Deviations:
             # in another order it is not what `read` says; zeros around it that are still to come are in no array
             if value not in alike or tensor not in theirs or not self._is_as(value, tensor, theirs):
                 names = [*self._moved(value, alike)]
-                before = (each for name in names for each in self._tensors.get(name, ()) if each != tensor)
-                less = own.off + max((_beyond(own, theirs[each]) for each in before if each in theirs), default=0.0)
+                tensors = [each for name in names for each in self._tensors.get(name, ()) if each != tensor]
+                before = [theirs[each] for each in tensors if each in theirs]
+                if not before and value in ours and tensor in theirs and own.cut(theirs[tensor]).any():
+                    before = [ours[value]]  # the file has it after that alone
+                less = own.off + max((_beyond(own, each) for each in before), default=0.0)
                 for name in names:
                     off[name] = max(off.get(name, 0.0), less)
         return off

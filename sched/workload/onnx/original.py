@@ -228,7 +228,7 @@ def check_float(
         # who reads a tensor that the file rounds may read it as it was before
         exact = {**feed, **{name: _value(theirs[name], net, name) for name in alike}} if rounding.tensors else operands
         others = _results(ours, exact, alike, needed, net.name) if rounding.tensors else results
-        sums, slack = deviations.of(operands, theirs, alike)
+        sums, slack = deviations.of(operands, theirs, results, alike)
         where = f" for calibration input {index}"
         for tensor, right in theirs.items():
             if right.shape != net.shapes.get(tensor, right.shape):

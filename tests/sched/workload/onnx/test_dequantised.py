@@ -323,7 +323,25 @@ def stepped() -> FloatModel:
     return m
 
 
-@pytest.mark.parametrize("build", [gated, stepped])
+def shuffled() -> FloatModel:
+    """Channels that change their places between two convolutions are the first one's filters in another order."""
+    m = FloatModel((1, 3, 8, 8))
+    pairs = m.node("Reshape", [m.conv("x", "a", (12, 3, 3, 3)), m.integers(1, 2, 6, 6, 6)], "pairs")
+    turned = m.node("Transpose", pairs, "t", perm=[0, 2, 1, 3, 4])
+    m.conv(m.node("Reshape", [turned, m.integers(1, 12, 6, 6)], "s"), "y", (4, 12, 3, 3))
+    return m
+
+
+def normalised() -> FloatModel:
+    """What ONNX Runtime rounds in front of a normalisation, and the network does not."""
+    m = FloatModel((1, 10))
+    a = m.node("Gemm", ["x", m.normal(10, 8), m.normal(8)], "a")
+    some = [m.normal(8), m.normal(8), m.normal(8), m.constant(np.full(8, 0.3))]
+    m.node("Gemm", [m.node("Elu", m.node("BatchNormalization", [a, *some], "n"), "e"), m.normal(8, 3)], "y")
+    return m
+
+
+@pytest.mark.parametrize("build", [gated, stepped, shuffled, normalised])
 def test_what_the_file_cuts_off_of_a_part_is_no_misreading(build: Callable[[], FloatModel], tmp_path: Path) -> None:
     """Inputs that reach farther than those that the file was calibrated with."""
     model, data = written(tmp_path, False, False, False, build())

@@ -376,7 +376,7 @@ def test_the_largest_sum_of_products_is_that_of_the_largest_numbers() -> None:
     """Elementwise one product, of matrices as many as the first one has columns."""
     net = products()
     operands = {name: np.full((1, 6, 1, 5), size) for name, size in (("a", 3.0), ("b", -4.0))}
-    sums, slack = Deviations(net, NOTHING).of(operands, {}, "abpq")
+    sums, slack = Deviations(net, NOTHING).of(operands, {}, {}, "abpq")
     assert (sums["p"], sums["q"]) == (12, 5 * 12)
     assert not any(slack.values())
 
