@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from . import qonnx, tabular
+from . import amd, qonnx, tabular
 from .attending import attention, group_query_attention, rotary_embedding, rotary_embedding_of_microsoft
 from .errors import NodeRefusal, Refused, UnsupportedError, node_name, operator_name
 from .pointwise import MICROSOFT
@@ -203,7 +203,7 @@ def _group_normalization(s: Replacement) -> None:
 
 #: By operator, with its domain unless that is the standard one, to which ONNX Runtime adds two of its own. The standard
 #: has attention, rotary embedding and normalised groups, too; ONNX's domain for tables has scalers and linear models,
-#: QONNX's quantisers.
+#: QONNX's quantisers, AMD's own.
 _OPERATORS: Mapping[str, Callable[[Replacement], None]] = {
     f"{MICROSOFT}.Attention": _attention,
     f"{MICROSOFT}.MultiHeadAttention": _multi_head_attention,
@@ -226,6 +226,7 @@ _OPERATORS: Mapping[str, Callable[[Replacement], None]] = {
     "SimplifiedLayerNormalization": _simplified_layer_normalization,
     **tabular.OPERATORS,
     **qonnx.OPERATORS,
+    **amd.OPERATORS,
 }
 
 

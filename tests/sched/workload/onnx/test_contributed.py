@@ -302,3 +302,39 @@ def test_normalised_groups_of_channels(opset: int, gains: int) -> None:
     np.testing.assert_allclose(computed(plain, {"x": x})[0], exact, rtol=1e-4, atol=1e-5)
     if opset == 21:
         np.testing.assert_allclose(computed(whole, {"x": x})[0], exact, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("domain", "names", "zero", "why"),
+    [
+        ("com.vai.quantize", "Vitis", TensorProto.INT8, ""),
+        ("com.amd.quark", "Extended", TensorProto.UINT8, ""),
+        (
+            "com.amd.quark",
+            "Extended",
+            TensorProto.BFLOAT16,
+            "its numbers are none of 8 bits, which the chip has; export",
+        ),
+        ("com.amd.quark", "BFP", TensorProto.INT8, "blocks of numbers share an exponent, and the chip has one scale"),
+    ],
+)
+def test_quantisers_of_amd(domain: str, names: str, zero: int, why: str) -> None:
+    """With 8 bits as the standard's, others are refused as what they are."""
+    m = FloatModel((1, 3, 8, 8))
+    middle = helper.make_tensor("zero", zero, [], [0])
+    if names == "BFP":
+        rounded = m.node("BFPQuantizeDequantize", "x", "d", domain=domain, bit_width=16)
+    else:
+        operands = [m.constant(0.05), "zero"]
+        q = m.node(f"{names}QuantizeLinear", ["x", *operands], "q", domain=domain)
+        rounded = m.node(f"{names}DequantizeLinear", [q, *operands], "d", domain=domain)
+    whole = m.build(m.conv(rounded, "y", (4, 3, 3, 3)))
+    whole.graph.initializer.append(middle)
+    whole.opset_import.append(helper.make_opsetid(domain, 1))
+    if why:
+        with pytest.raises(UnsupportedError, match=why):
+            without_contributed(whole, "m")
+        return
+    plain = without_contributed(whole, "m")
+    assert [node.op_type for node in plain.graph.node] == ["QuantizeLinear", "DequantizeLinear", "Conv"]
+    assert quantise_with_report(plain, m.data()).snr_db > 25
