@@ -10,6 +10,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from errno import ENOMEM
 
 #: Of one call of a scheduler that does not ship with Meshloom: seconds, and megabytes (of 2^20 bytes).
 SECONDS, MEGABYTES = 600.0, 4096
@@ -60,9 +61,25 @@ def time_text(seconds: float) -> str:
     return f"no result within {seconds:g} seconds (--time-limit)"
 
 
+#: What the system says of a library that it has no memory for.
+_UNLOADED = ("failed to map segment", "Cannot allocate memory", "cannot allocate memory")
+
+
 def memory_text(megabytes: int) -> str:
     """What is said of a call that needs more."""
     return f"needs more memory than {megabytes} MB (--memory-limit)"
+
+
+def memory_shortage(error: BaseException) -> str:
+    """What is said of an error for want of memory, and what to do; empty of another one."""
+    unloaded = isinstance(error, ImportError) and any(words in str(error) for words in _UNLOADED)
+    if not (unloaded or isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == ENOMEM)):
+        return ""
+    text = " ".join(str(error).split())
+    return (
+        f"this process may have no more memory{f' ({text})' * bool(text)}; raise its limit (ulimit -v, that of a "
+        "container), or take a smaller workload"
+    )
 
 
 _GUARD: ContextVar[Guard] = ContextVar("guard")

@@ -6,6 +6,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from meshloom.sched.store.room import unwritten
+from meshloom.sched.support.limits import memory_shortage
 from meshloom.sched.support.text import bounded
 
 from ..build.tools import ToolError
@@ -53,6 +54,8 @@ def expected(error: Exception) -> tuple[str, Exit] | None:
     if isinstance(error, SchedulerError) and error.kind:
         return str(error), Exit.NOT_RUN
     unwritable = unwritten(error)
+    if shortage := memory_shortage(error):
+        return bounded(shortage), Exit.TOOL
     if is_ours(error):
         if unwritable is not None:
             return bounded(str(error)), Exit.NOT_WRITTEN

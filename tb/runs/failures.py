@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from meshloom.sched.schedulers.registry import SchedulerError
 from meshloom.sched.support.files import write_atomically
+from meshloom.sched.support.limits import memory_shortage
 from meshloom.sched.support.text import bounded
 
 from ..results.exits import is_ours
@@ -42,7 +43,9 @@ def failure(error: BaseException, stage: str) -> Failure:
         return Failure(error.kind, stage, bounded(str(error)), error.trace)
     anticipated = _expected(error)
     message = bounded(str(error))
-    if anticipated and isinstance(error, OSError) and not is_ours(error):
+    if shortage := memory_shortage(error):
+        message = bounded(shortage)
+    elif anticipated and isinstance(error, OSError) and not is_ours(error):
         message = f"{error.filename}: {error.strerror}"
     trace = "" if anticipated else "".join(traceback.format_exception(error))
     kind = type(error).__name__
@@ -51,7 +54,7 @@ def failure(error: BaseException, stage: str) -> Failure:
 
 def _expected(error: BaseException) -> bool:
     """Whether its message is enough."""
-    return is_ours(error) or (isinstance(error, OSError) and error.filename is not None)
+    return bool(memory_shortage(error)) or is_ours(error) or (isinstance(error, OSError) and error.filename is not None)
 
 
 def attempt(make: Callable[[At], T], first: str) -> T | Failure:

@@ -18,8 +18,9 @@ from meshloom.sched.workload.layers import WorkloadError
 from meshloom.tb.build.builder import BuildError
 from meshloom.tb.devices.folders import RunsError
 from meshloom.tb.devices.interface import DeviceError
-from meshloom.tb.results.exits import Exit
+from meshloom.tb.results.exits import Exit, expected
 from meshloom.tb.results.schema import Row, Status, load
+from meshloom.tb.runs.failures import failure
 
 from ..sched.float_models import FloatModel
 from .command_line import invoke, results_in, row
@@ -145,6 +146,20 @@ def test_a_row_names_the_file_of_its_traceback(folder: Path, engine: Any) -> Non
         "big: scheduling: ZeroDivisionError: too big; its traceback is in sim_build/results/x/big.traceback.txt"
         in output
     )
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), ImportError("libarrow.so: failed to map segment from shared object"), OSError(12, "Cannot")],
+)
+def test_a_lack_of_memory_is_named_with_what_to_do(error: Exception) -> None:
+    words = "this process may have no more memory"
+    assert (pair := expected(error)) is not None
+    assert pair[0].startswith(words)
+    assert pair[1] is Exit.TOOL
+    outcome = failure(error, "comparing")
+    assert (outcome.message, outcome.trace) == (pair[0], "")
+    assert failure(ImportError("no such module"), "comparing").trace
 
 
 def test_help_names_every_exit_status() -> None:
