@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from amaranth.hdl import Elaboratable, Module, Signal
+from amaranth.sim import Simulator
 
+from meshloom.hw.assembly.tile_reports import PLANES, add_reporter
 from meshloom.hw.host_link.reporter import Reporter, most_reports, parts_of, report_cycles
 from meshloom.hw.spec.config import TileKind, load
 from meshloom.hw.spec.isa import POST, STATE, BlockedOn, Cause, Part, Unit
 from meshloom.hw.wiring.signatures import BlockedStatus, FaultReport
 
-from .unit_bench import Mood, Sink, always, bits, never, simulate, sometimes
+from .unit_bench import Mood, Sink, always, bits, fields, never, simulate, sometimes
 
 HERE, HOST, OFFENDER = 0x21, 0x10, 0x35
 SOURCES = (Unit.MOVER, Unit.NONE, Unit.MATRIX)
@@ -184,3 +188,70 @@ def test_as_many_reports_as_the_chip_has_parts(chip: str) -> None:
     parts = {TileKind.CORE: 7, TileKind.SPM: 5, TileKind.HOST: 5, TileKind.DRAM: 6}  # a fault, streams, ...
     assert most_reports(config) == sum(parts[kind] for kind in config.tiles.values())
     assert report_cycles(config) > 2 * most_reports(config)
+
+
+class Station(Elaboratable):
+    """The reporter of a core with a controller, and stand-ins for its other parts. `shown`: what it is told that the
+    mover's stream waits for."""
+
+    def __init__(self) -> None:
+        def part() -> SimpleNamespace:
+            return SimpleNamespace(fault=Signal(FaultReport), blocked_status=Signal(BlockedStatus))
+
+        self.fronts, self.controller, self.mover = [part() for _ in range(3)], part(), part()
+        self.mover.forward = SimpleNamespace(valid=Signal(), payload=SimpleNamespace(dst_tile=Signal(8)))
+        self._others = {"delivery": part(), "taker": part(), "semaphores": part()}
+        self.shown = Signal(BlockedStatus)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+
+        def add(name: str, unit: Reporter) -> Reporter:
+            m.submodules[name] = unit
+            return unit
+
+        ports = {f"{plane}_dropped{end}": Signal(8) for plane in PLANES for end in ("", "_tile")}
+        tile = SimpleNamespace(
+            kind=TileKind.CORE, **{name: Signal(8) for name in ("tile", "host", "go", "ask")}, **ports
+        )
+        parts = SimpleNamespace(
+            fronts=self.fronts, controller=self.controller, mover=self.mover, **self._others, core=None, dram=None,
+            sleepers=SimpleNamespace(add=add),
+        )  # fmt: skip
+        reporter = add_reporter(m, cast(Any, tile), cast(Any, parts), Signal(FaultReport), None)
+        m.d.comb += self.shown.eq(reporter.blocked_status(PARTS.index((Part.STREAM, Unit.MOVER))))
+        return m
+
+
+def test_a_stream_does_not_know_what_its_unit_waits_for() -> None:
+    """The controller says it for the mover's stream, or else where the mover's request goes; each only while that
+    stream, and no other, waits for its unit."""
+    station = Station()
+    own, known = {"waits": BlockedOn.SEMAPHORE, "sem": 3}, {"waits": BlockedOn.REQUEST_PLANE, "tag": 5, "peer": 0x21}
+
+    async def body(context: Any) -> None:
+        def wait(part: Any, **values: int) -> None:
+            context.set(part.blocked_status.as_value(), bits(BlockedStatus, **values))
+
+        async def shown() -> dict[str, int]:
+            await context.delay(1e-9)
+            said = fields(BlockedStatus, context.get(station.shown.as_value()))
+            return {name: value for name, value in said.items() if value}
+
+        wait(station.controller, **known)
+        wait(station.fronts[0], **own)
+        wait(station.fronts[-1], waits=BlockedOn.UNIT)
+        assert await shown() == own
+        wait(station.fronts[0], waits=BlockedOn.UNIT)
+        wait(station.fronts[-1], **own)
+        assert await shown() == known
+        context.set(station.mover.forward.payload.dst_tile, 0x35)
+        context.set(station.mover.forward.valid, 1)
+        assert await shown() == known | {"peer": 0x35}
+        wait(station.fronts[0], **own)
+        assert await shown() == own
+
+    simulator = Simulator(station)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(body)
+    simulator.run()
