@@ -28,6 +28,7 @@ from meshloom.hw.spec.timing import (
     vec_words,
 )
 
+from ..tiers import slow_but
 from . import matrix_bench
 from .vector_bench import (
     CHIPS,
@@ -214,7 +215,7 @@ def test_quotients_at_their_limits() -> None:
     check(config, memories, vecs)
 
 
-@pytest.mark.parametrize("name", CHIPS)
+@pytest.mark.parametrize("name", slow_but(CHIPS, *(name for name in CHIPS if name not in ("3 windows", "5 windows"))))
 def test_random_sequences(name: str) -> None:
     """Operations by turns, sometimes with gaps."""
     config = CHIPS[name]
@@ -371,7 +372,7 @@ def test_extreme_sums_are_requantised_exactly() -> None:
     check(config, memories, vecs)
 
 
-@pytest.mark.parametrize("windows", [1, 8])
+@pytest.mark.parametrize("windows", slow_but((1, 8), 8))
 def test_extreme_words(windows: int) -> None:
     """-128 and 127 against each other in every operation, sums that wrap included."""
     config = chip(4, vec_windows=windows)

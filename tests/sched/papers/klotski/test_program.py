@@ -193,7 +193,7 @@ def _maker(graph: MuGraph, box: Box) -> int:
         "zigzag",
         "zigzag:whole=yes",
         "zigzag:barrier=no",
-        "atomic:evaluations=5",
+        pytest.param("atomic:evaluations=5", marks=pytest.mark.slow),
         "klotski",
         "klotski:rounds=yes",
         pytest.param("klotski:partition=bayes,plan=solved,evaluations=5", marks=pytest.mark.slow),
