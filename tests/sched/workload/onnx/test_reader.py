@@ -186,6 +186,18 @@ def test_whole_numbers_at_the_end(real):
         assert from_onnx(built, "m").notes == ("Cast y at the end is left out: it does not change values.",)
 
 
+def test_every_input_that_cannot_be_is_listed():
+    model = IntegerModel()
+    built = model.build(model.conv("x", "a", WEIGHTS))
+    for name, shape in (("first", [1, 2, 3, 4, 5]), ("second", [1])):
+        built.graph.input.insert(0, onnx.helper.make_tensor_value_info(name, TensorProto.UINT8, shape))
+    with pytest.raises(UnsupportedError) as caught:
+        from_onnx(built, "m")
+    assert [(problem.node, problem.why.partition(";")[0]) for problem in caught.value.problems] == [
+        ("second", "has 1 dimensions, [1]"), ("first", "has 5 dimensions, [1, 2, 3, 4, 5]"),
+    ]  # fmt: skip
+
+
 def metadata(**changes: object) -> str:
     """That of a network without anything."""
     nothing = {"version": 1, "name": "m", "real": True, "steps": {}, "labels": [], "notes": [], "picture": None}
