@@ -227,7 +227,10 @@ def test_a_stream_does_not_know_what_its_unit_waits_for() -> None:
     """The controller says it for the mover's stream, or else where the mover's request goes; each only while that
     stream, and no other, waits for its unit."""
     station = Station()
-    own, known = {"waits": BlockedOn.SEMAPHORE, "sem": 3}, {"waits": BlockedOn.REQUEST_PLANE, "tag": 5, "peer": 0x21}
+    semaphore, request = (
+        {"waits": BlockedOn.SEMAPHORE, "sem": 3},
+        {"waits": BlockedOn.REQUEST_PLANE, "tag": 5, "peer": 0x21},
+    )
 
     async def body(context: Any) -> None:
         def wait(part: Any, **values: int) -> None:
@@ -235,21 +238,21 @@ def test_a_stream_does_not_know_what_its_unit_waits_for() -> None:
 
         async def shown() -> dict[str, int]:
             await context.delay(1e-9)
-            said = fields(BlockedStatus, context.get(station.shown.as_value()))
-            return {name: value for name, value in said.items() if value}
+            status = fields(BlockedStatus, context.get(station.shown.as_value()))
+            return {name: value for name, value in status.items() if value}
 
-        wait(station.controller, **known)
-        wait(station.fronts[0], **own)
+        wait(station.controller, **request)
+        wait(station.fronts[0], **semaphore)
         wait(station.fronts[-1], waits=BlockedOn.UNIT)
-        assert await shown() == own
+        assert await shown() == semaphore
         wait(station.fronts[0], waits=BlockedOn.UNIT)
-        wait(station.fronts[-1], **own)
-        assert await shown() == known
+        wait(station.fronts[-1], **semaphore)
+        assert await shown() == request
         context.set(station.mover.forward.payload.dst_tile, 0x35)
         context.set(station.mover.forward.valid, 1)
-        assert await shown() == known | {"peer": 0x35}
-        wait(station.fronts[0], **own)
-        assert await shown() == own
+        assert await shown() == request | {"peer": 0x35}
+        wait(station.fronts[0], **semaphore)
+        assert await shown() == semaphore
 
     simulator = Simulator(station)
     simulator.add_clock(1e-6)

@@ -211,10 +211,10 @@ def test_scores_that_are_of_the_embedding(family: str, prefix: str, tmp_path: Pa
 def test_what_a_configuration_leaves_out_is_as_usual(family: str, usual: dict[str, Any], tmp_path: Path) -> None:
     """As transformers has it; what is said otherwise is another model."""
     folder = decoder(family, tmp_path)
-    said = pretrained.load(configured(folder, rope_parameters=..., **usual))
-    left_out = pretrained.load(configured(folder, **dict.fromkeys(usual, ...)))
-    assert (left_out.decisive, left_out.context) == (said.decisive, said.context)
-    assert all(np.array_equal(array, said.arrays[name]) for name, array in left_out.arrays.items())
+    explicit = pretrained.load(configured(folder, rope_parameters=..., **usual))
+    implicit = pretrained.load(configured(folder, **dict.fromkeys(usual, ...)))
+    assert (implicit.decisive, implicit.context) == (explicit.decisive, explicit.context)
+    assert all(np.array_equal(array, explicit.arrays[name]) for name, array in implicit.arrays.items())
 
 
 def _varied(family: str, folder: Path, **changes: Any) -> NDArray[np.float32]:

@@ -347,8 +347,8 @@ def test_unknown_scheduler_lists_the_known() -> None:
 
 
 def test_a_network_of_which_nothing_is_said_is_searched_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[tuple[object, ...]] = []
-    monkeypatch.setattr(refine, "with_effort", lambda *what: told.append(what))
+    calls: list[tuple[object, ...]] = []
+    monkeypatch.setattr(refine, "with_effort", lambda *what: calls.append(what))
     network(zoo.load("resnet8"), load("tiny"), NetworkOptions(), Context())
-    ((effort, *_, sharing),) = told
+    ((effort, *_, sharing),) = calls
     assert (effort, sharing) == (refine.Effort.DEFAULT, SharingOptions())

@@ -186,7 +186,7 @@ def test_what_is_foreseen_is_what_nobody_knows(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_schedule_is_judged_beside_the_best_that_it_was_foreseen_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    search, made = nothing_judged(), Mock()
+    search, schedule = nothing_judged(), Mock()
     best, older = (Standing(1000, 7, cycles=cycles, worst=()) for cycles in (500, 600))
     cycles = 550
     seen: list[tuple[Standing | None, float, object]] = []
@@ -195,17 +195,17 @@ def test_a_schedule_is_judged_beside_the_best_that_it_was_foreseen_for(monkeypat
         seen.append((search.standing, search.hopeless, search.result))
         if not cycles:
             raise MemoryError
-        return Standing(1000, 7, cycles=cycles), made
+        return Standing(1000, 7, cycles=cycles), schedule
 
     monkeypatch.setattr(search, "judged", judged)
-    search.standing, search.hopeless, search.result = best, 1.5, made
+    search.standing, search.hopeless, search.result = best, 1.5, schedule
     present, past = (lookahead._Task(0, SharingOptions(), standing, 2.5, 1) for standing in (best, older))
     assert lookahead._judged(search, present)[1] is None, "no better than the best"
-    assert lookahead._judged(search, past)[1] is made
+    assert lookahead._judged(search, past)[1] is schedule
     cycles = 0
     with pytest.raises(MemoryError):
         lookahead._judged(search, past)
-    assert seen == [(best, 2.5, made), (older, 2.5, None), (older, 2.5, None)], "a result is that of its standing"
+    assert seen == [(best, 2.5, schedule), (older, 2.5, None), (older, 2.5, None)], "a result is that of its standing"
     assert (search.standing, search.hopeless) == (best, 1.5)
 
 
@@ -226,8 +226,8 @@ def test_when_something_was_better_only_what_has_begun_is_not_asked_for_again(mo
     following.append(new)
     ahead._foresee(best)
     ahead._foresee(better)
-    told = [[(task.number, task.sharing, task.turn) for task in call.args[0]] for call in helper.send.call_args_list]
-    assert told == [[(0, begun, 1), (1, waiting, 1)], [(2, new, 1)], [(3, waiting, 2), (4, new, 2)]]
+    sent = [[(task.number, task.sharing, task.turn) for task in call.args[0]] for call in helper.send.call_args_list]
+    assert sent == [[(0, begun, 1), (1, waiting, 1)], [(2, new, 1)], [(3, waiting, 2), (4, new, 2)]]
     monkeypatch.setattr(ahead, "_listen", lambda seconds: False)
     beside: list[Standing | None] = []
     monkeypatch.setattr(search, "judged", lambda sharing: (beside.append(search.standing) or best, None))
@@ -263,18 +263,18 @@ def test_small_searches_have_no_helpers(least: int, few: int, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-    ("setting", "processors", "left", "count"),
+    ("setting", "processors", "schedules", "count"),
     [("", 8, 9, lookahead.MOST), ("0", 3, 9, 3), ("6", 1, 9, 6), ("6", 8, 2, 2), ("", 1, 9, 1), ("1", 8, 9, 1)],
 )
 def test_how_many_processes_a_search_has(
-    setting: str, processors: int, left: int, count: int, monkeypatch: pytest.MonkeyPatch
+    setting: str, processors: int, schedules: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As many as the user says, and otherwise as there are processors, up to `MOST`; no more than schedules."""
     counts: list[int] = []
     monkeypatch.setenv(processes.SEARCH_PROCESSES, setting)
     monkeypatch.setattr(lookahead, "processors", lambda: processors)
     monkeypatch.setattr(lookahead, "_Lookahead", lambda search, descent, count: counts.append(count) or Mock())
-    search = SharingSearch(bottleneck(), CHIP, None, None, ComparisonBudget(left), {})
+    search = SharingSearch(bottleneck(), CHIP, None, None, ComparisonBudget(schedules), {})
     with lookahead.lookahead(search, lambda search: None):
         assert (search.judge == search.judged) == (count == 1)
     assert search.judge == search.judged

@@ -179,17 +179,17 @@ def test_where_routers_copy_a_schedule_takes_no_longer() -> None:
 
 
 def test_chips_whose_routers_copy_nothing_are_searched_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried, left = list[SharingOptions](), list[int]()
+    tried, rest = list[SharingOptions](), list[int]()
     search = sharing_search.SharingSearch
     ever, outcome = search.try_, search.outcome
     monkeypatch.setattr(search, "try_", lambda self, one: (tried.append(one), ever(self, one)))
-    monkeypatch.setattr(search, "outcome", lambda self, one: (left.append(self.left), outcome(self, one))[1])
+    monkeypatch.setattr(search, "outcome", lambda self, one: (rest.append(self.left), outcome(self, one))[1])
     refined(rows(), load("quad8"), most=2)
     assert not any(one.copied for one in tried)
     refined(rows(), copying("quad8", "east", "north"), most=2)
     assert next(len(one.copied) for one in tried if one.copied) == 3
     assert len([one for one in tried if one.copied]) >= refine.COPIED
-    assert max(left) == refine.AFTER_COPIES - 1, "so many more, and not what was left before"
+    assert max(rest) == refine.AFTER_COPIES - 1, "so many more, and not what was left before"
 
 
 @pytest.mark.slow
