@@ -49,7 +49,7 @@ class _Memory:
     _size: int = 0
 
     def __post_init__(self) -> None:
-        self._each = memoryview(self.cuts)
+        self._each: memoryview[int] = self.cuts.data
 
     def at(self, walk: Strided | Windowed) -> slice | Places:
         """Segments of a walk (whose intervals end at cuts)."""

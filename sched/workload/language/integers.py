@@ -46,16 +46,16 @@ class Integers:
 
         Raises LanguageError if no multiplier says its steps.
         """
-        key = name, x, y, gain, turned
-        if key not in self._made:  # steps of one token and of many have the same
-            self._made[key] = self._filters(name, x, y, gain, turned)
-        return self._made[key]
+        key = name, x, y, gain
+        if key not in self._products:  # steps of one token and of many have the same
+            self._products[key] = self._filters(name, x, y, gain)
+        return self._products[key]
 
     @cached_property
-    def _made(self) -> dict[tuple[str, str, str, float, Rotary | None], Filters]:
+    def _products(self) -> dict[tuple[str, str, str, float], Filters]:
         return {}
 
-    def _filters(self, name: str, x: str, y: str, gain: float, turned: Rotary | None) -> Filters:
+    def _filters(self, name: str, x: str, y: str, gain: float) -> Filters:
         w = self.model.arrays.get(f"{name}.weight", self.model.arrays.get(name))
         assert w is not None
         bias = self.model.arrays.get(f"{name}.bias", np.zeros(len(w), np.float32))
