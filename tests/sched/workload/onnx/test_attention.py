@@ -40,7 +40,8 @@ def linear(m: FloatModel, x: str, inputs: int, outputs: int, name: str) -> str:
 
 
 def normalised(m: FloatModel, x: str, features: int, name: str, how: str = "operator") -> str:
-    """A layer normalisation as PyTorch writes it now, as it did before opset 17, or as tf2onnx does."""
+    """A layer normalisation as PyTorch writes it now, as it did before opset 17, or as tf2onnx does, of Keras (with a
+    factor), too."""
     gain, offset = m.constant(m.random.uniform(0.5, 2, features)), m.normal(features)
     if how == "operator":
         return m.node("LayerNormalization", [x, gain, offset], name, axis=-1, epsilon=1e-5)
@@ -48,10 +49,14 @@ def normalised(m: FloatModel, x: str, features: int, name: str, how: str = "oper
     less = m.node("Sub", [x, mean], f"{name}_less")
     again = m.node("Sub", [x, mean], f"{name}_again")
     squares = m.node("Pow", [less, m.constant(2.0)], f"{name}_squares")
-    if how == "reciprocal":
+    if how in ("reciprocal", "factor"):
         squares = m.node("Mul", [less, less], f"{name}_products")
     variance = m.node("ReduceMean", squares, f"{name}_variance", axes=[-1])
     root = m.node("Sqrt", m.node("Add", [variance, m.constant(1e-5)], f"{name}_above"), f"{name}_root")
+    if how == "factor":
+        factor = m.node("Mul", [m.node("Reciprocal", root, f"{name}_one_over"), gain], f"{name}_factor")
+        rest = m.node("Sub", [offset, m.node("Mul", [mean, factor], f"{name}_off")], f"{name}_rest")
+        return m.node("Add", [m.node("Mul", [x, factor], f"{name}_times"), rest], name)
     if how == "reciprocal":
         even = m.node("Mul", [m.node("Reciprocal", root, f"{name}_one_over"), again], f"{name}_even")
     else:
@@ -90,7 +95,7 @@ def encoder(how: str = "operator", tokens: int = 9, features: int = 16, heads: i
     return m
 
 
-@pytest.mark.parametrize(("how", "opset"), [("operator", 17), ("division", 12), ("reciprocal", 13)])
+@pytest.mark.parametrize(("how", "opset"), [("operator", 17), ("division", 12), ("reciprocal", 13), ("factor", 13)])
 def test_an_encoder_of_a_transformer(how: str, opset: int) -> None:
     report = keeps_its_meaning(encoder(how, opset=opset), "y")
     result = dict(Counter(layer.kind for layer in report.graph.layers))
