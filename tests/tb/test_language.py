@@ -61,7 +61,12 @@ def test_every_tensor_of_every_step_is_right_on_the_rtl(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("prompt", "chunk", "news"),
-    [("abcde", 4, (4, 1)), ("abcdefg", 4, (4, 3)), ("abc", 16, (3,)), ("abcdefgh" * 2, 4096, (15, 1))],
+    [
+        ("abcdefg", 4, (4, 3)),
+        pytest.param("abcde", 4, (4, 1), marks=pytest.mark.slow),
+        pytest.param("abc", 16, (3,), marks=pytest.mark.slow),
+        pytest.param("abcdefgh" * 2, 4096, (15, 1), marks=pytest.mark.slow),
+    ],
 )
 def test_what_is_left_of_a_prompt_is_one_step(prompt: str, chunk: int, news: tuple[int, ...], tmp_path: Path) -> None:
     """It is read in fewer cycles than token by token, and says the same. A step looks at 15 tokens at most."""
@@ -138,7 +143,9 @@ def test_an_interrupted_text_goes_on_to_the_same_tokens(tmp_path: Path) -> None:
     assert generate(replace(cut, prompt="abcdf", fresh=True)).prompt == "abcdf"
 
 
-@pytest.mark.parametrize(("right", "steps"), [(3, 2), (1, 4), (0, 7)])
+@pytest.mark.parametrize(
+    ("right", "steps"), [pytest.param(3, 2, marks=pytest.mark.slow), (1, 4), pytest.param(0, 7, marks=pytest.mark.slow)]
+)
 def test_guesses_change_no_token(right: int, steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of three guesses so many are right. What the chip has appended for wrong ones is written over."""
     device = "verilator" if right == 1 else None
@@ -159,7 +166,7 @@ def test_guesses_change_no_token(right: int, steps: int, tmp_path: Path, monkeyp
     assert results.tokens_guessed == 3 * (steps - (right < 3))  # one token that is left needs none
 
 
-@pytest.mark.parametrize("speculate", [0, 3])
+@pytest.mark.parametrize("speculate", slow_but([0, 3], 3))
 def test_a_text_ends_at_the_token_for_that(speculate: int, tmp_path: Path) -> None:
     """With guesses, too, of which a right one ends it; and gone on with, it has ended."""
     plain = generate(on_tiny(tmp_path, tokens=8, keep=tmp_path / "plain.npz"))
