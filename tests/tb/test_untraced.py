@@ -72,7 +72,7 @@ def test_records_that_have_no_room_say_how_much_dram_they_need() -> None:
         ProgramError, match=r"no space for \d+ words of trace in DRAM .*; raise dram.words to \d+"
     ) as told:
         readout.plan(program, TRACED, words, TRACED.dram.words - 64)
-    (need,) = re.findall(r"raise dram.words to (\d+), or lower trace_records", str(told.value))
+    (need,) = re.findall(r"--set dram.words=(\d+)\), or lower trace_records", str(told.value))
     dram = TRACED.dram.model_copy(update={"words": int(need)})
     assert readout.plan(program, TRACED.model_copy(update={"dram": dram}), words, TRACED.dram.words - 64).words
 
