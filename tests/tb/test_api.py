@@ -14,11 +14,12 @@ import pytest
 
 import meshloom
 from meshloom.hw.spec.config import ConfigError
-from meshloom.sched.mapping.emit.task import LayerTask
+from meshloom.sched.mapping.emit.task import LayerTask, TaskError
 from meshloom.sched.schedulers.interface import Options
 from meshloom.sched.schedulers.registry import SchedulerError
 from meshloom.sched.workload import catalog
 from meshloom.sched.workload.layers import WorkloadError
+from meshloom.tb.api import calls
 from meshloom.tb.results.events import Stage
 from meshloom.tb.results.flat import columns
 from meshloom.tb.results.schema import Status, load
@@ -44,6 +45,19 @@ def mine(task: LayerTask, options: Choice) -> None:
         raise LookupError("on purpose")
     task.gemm(core, tile, n, k, a=0, b=0, bias=0, sums=0, out=0)
     task.store(core, tile, n, at=0)
+
+
+def test_a_function_is_called_in_a_process_of_its_own_unless_that_is_not_wished() -> None:
+    here: list[LayerTask] = []
+
+    def remember(task: LayerTask) -> None:
+        here.append(task)
+
+    choices: tuple[dict[str, Any], ...] = ({}, {"apart": False})
+    for apart in choices:
+        with pytest.raises(TaskError, match="has added no operation"):
+            calls.schedule("gemm:4x4x4", "tiny", remember, **apart)
+        assert len(here) == len(apart)
 
 
 def test_importing_it_imports_nothing_else() -> None:

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+import meshloom
 from meshloom.hw.spec.config import load as load_chip
+from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.model import native
 from meshloom.sched.workload import zoo
 from meshloom.sched.workload.scenario import load as load_scenario
 from meshloom.tb.api.completion import complete_online_schedulers, complete_schedulers
+from meshloom.tb.cli.templates import scheduler
 from meshloom.tb.results.health import Check, Health
 
 from .command_line import invoke
@@ -35,11 +38,11 @@ def test_it_cuts_layers_until_they_fit(workload: str, folder: Path) -> None:
     assert shown.exit_code == 0, shown.output
 
 
-def test_a_kernel_that_no_core_holds_is_said(folder: Path) -> None:
-    invoke("init", "scheduler", "mine")
-    small = ("--chip", "tiny", "--set", "core.b_words=256", "--scheduler", "./mine.py:schedule:rows=1")
-    shown = invoke("schedule", "conv:14x14x8-8,k13", *small)
-    assert "B of a tiny core is too small: words 0..675 are used, it has 256" in shown.output
+def test_a_kernel_that_no_core_holds_is_named() -> None:
+    chip = load_chip("tiny")
+    small = chip.model_copy(update={"core": chip.core.model_copy(update={"b_words": 256})})
+    with pytest.raises(DoesNotFit, match=r"B of a tiny core is too small: words 0\.\.675 are used, it has 256"):
+        meshloom.schedule("conv:14x14x8-8,k13", small, scheduler.schedule, apart=False)
 
 
 def test_a_chip_runs_as_it_stands(folder: Path) -> None:
