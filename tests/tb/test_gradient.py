@@ -14,6 +14,7 @@ from meshloom.sched.workload.layers import WorkloadError
 from meshloom.tb.cli.main import app
 from meshloom.tb.results.exits import Exit
 from meshloom.tb.results.schema import Row, Status
+from meshloom.tb.runs.kinds.gradients import KIND, Gradients
 from meshloom.tb.runs.runner import run
 from meshloom.tb.runs.saved import SavedSource
 
@@ -30,6 +31,9 @@ def test_both_gradients_on_the_rtl(order: str) -> None:
     assert row.bytes_checked == 4 * 6 * (29 + 31)  # six blocks of four columns
     assert row.gradient is not None
     assert row.gradient.order == order
+    (request,) = KIND.find("gemm:29x31x23", load("tiny"))
+    assert isinstance(request, Gradients)
+    assert row.gradient.macs == request.macs == 2 * 29 * 31 * 23
     assert row.gradient.orders == {order: row.rtl_cycles}
     assert row.gradient.dram_bytes > row.bytes_checked
 
