@@ -11,6 +11,10 @@ from .model import LanguageError
 from .tokenizer import Pieces
 
 
+#: How classes of transformers' end whose models say something else than the next token.
+_OTHER_TASKS = ("Classification", "QuestionAnswering", "MultipleChoice", "MaskedLM")
+
+
 class Stored(Protocol):
     """`name`: what the model is called; `place` and `table` name it, and what has its configuration, in errors. Each
     function raises LanguageError."""
@@ -72,6 +76,13 @@ class ModelFolder:
             raise LanguageError(
                 f"{self.table}: quantization_config: its weights are quantised already ({method}); take the model in "
                 "floating point: its weights are rounded here, --weight-bits says how"
+            )
+        classes: Any = values.get("architectures")
+        names = [str(name) for name in cast("list[Any]", classes)] if isinstance(classes, list) else list[str]()
+        if other := next((name for name in names if name.endswith(_OTHER_TASKS)), None):
+            raise LanguageError(
+                f"{self.table}: architectures says {other}, which gives no scores of next tokens; take a language model "
+                "(...ForCausalLM), or run an ONNX file of it (`meshloom run`)"
             )
         return values
 

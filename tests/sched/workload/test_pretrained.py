@@ -393,6 +393,11 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
         {"intermediate_size": 25},
         r"'model.layers.0.mlp.gate_proj.weight' is \[24, 16\], must be \[25, 16\] by its",
     ),
+    (
+        "llama",
+        {"architectures": ["LlamaForSequenceClassification"]},
+        "architectures says LlamaForSequenceClassification, which gives no scores of next tokens",
+    ),
     ("llama", {"num_hidden_layers": 5000}, "num_hidden_layers is 5000: Input should be less than or equal to 4096"),
     ("llama", {"rms_norm_eps": 1e308}, "rms_norm_eps is 1e.308: Input should be less than or equal to 1"),
     ("llama", {"rope_parameters": ..., "rope_theta": 1}, "rope_theta is 1: Input should be greater than 1"),
