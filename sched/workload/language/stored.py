@@ -10,7 +10,6 @@ from .instead import pulled, tokenizer_instead
 from .model import LanguageError
 from .tokenizer import Pieces
 
-
 #: How classes of transformers' end whose models say something else than the next token.
 _OTHER_TASKS = ("Classification", "QuestionAnswering", "MultipleChoice", "MaskedLM")
 
@@ -81,8 +80,8 @@ class ModelFolder:
         names = [str(name) for name in cast("list[Any]", classes)] if isinstance(classes, list) else list[str]()
         if other := next((name for name in names if name.endswith(_OTHER_TASKS)), None):
             raise LanguageError(
-                f"{self.table}: architectures says {other}, which gives no scores of next tokens; take a language model "
-                "(...ForCausalLM), or run an ONNX file of it (`meshloom run`)"
+                f"{self.table}: architectures says {other}, which gives no scores of next tokens; take a language "
+                "model (...ForCausalLM), or run an ONNX file of it (`meshloom run`)"
             )
         return values
 
