@@ -314,7 +314,7 @@ def test_weights_that_are_more_than_the_dram_are_refused_before_anything_is_comp
     words = -(-model.weights // (chip.lanes * len(chip.drams)))
     check_weights(model, _with_words(chip, words), 8)
     check_weights(model, _with_words(chip, -(-words // 2)), 4)
-    text = f"alone take {words} words of each DRAM tile; chip tiny has {words - 1}; raise dram.words "
+    text = f"alone take {words} words of each DRAM tile; chip tiny has {words - 1}; give the chip's "
     with pytest.raises(LanguageError, match=text) as said:
         check_weights(model, _with_words(chip, words - 1), 8)
     (enough,) = re.findall(r"--set dram.words=(\d+)\)$", str(said.value))

@@ -119,7 +119,7 @@ def test_wrong_arrays(tmp_path):
         np.save(path, array)
         refused(path, RGB, r"a.npy: holds .*; input x0 of network net is int8 or float32 \[1, 3, 4, 6\]")
     np.save(path, np.full((1, 3, 4, 6), np.nan, np.float32))
-    refused(path, RGB, "values that are not finite")
+    refused(path, RGB, "numbers of x0 are not a number")
     np.save(path, np.zeros((1, 3, 4, 6), np.float32))
     refused(path, net(None, step=0.0), "input x0 has no step; give an int8 .npy file")
     np.save(path, np.array([{}], object), allow_pickle=True)

@@ -136,14 +136,14 @@ class RotaryFamily(Family):
 
     @model_validator(mode="after")
     def _turnable(self) -> RotaryFamily:
-        if not self.partial and self._said not in (None, 1):
+        if not self.partial and self._own_share not in (None, 1):
             raise ValueError("a part of each head turns by its position, which other families have; all must")
         if not 0 < self.turned <= self.each or self.turned % 2:
             raise ValueError(
                 f"{self.num_attention_heads} heads of {self.each} numbers, of which {self.turned} turn by the "
                 "position: what turns must be pairs"
             )
-        assert self.rotary  # raises ValueError
+        _ = self.rotary  # which raises ValueError
         return self
 
     @property
@@ -154,10 +154,10 @@ class RotaryFamily(Family):
     @property
     def turned(self) -> int:
         """Numbers of a head that turn."""
-        return int(self.each * (self._said or self.share))
+        return int(self.each * (self._own_share or self.share))
 
     @property
-    def _said(self) -> float | None:
+    def _own_share(self) -> float | None:
         return self.table.partial_rotary_factor or self.partial_rotary_factor
 
     @property

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from .model import Reals
 
@@ -36,12 +35,12 @@ def _one_less(array: Reals, heads: int) -> Reals:
 @dataclass(frozen=True)
 class Architecture:
     """`kind`: `model_type`; `keys`: of the metadata behind the architecture's name, by the names of transformers'
-    fields; `fixed`: fields that all such models have alike; `turns`: by the end of a tensor's name."""
+    fields; `turns`: by the end of a tensor's name; `partial`: a part of each head may turn by its position."""
 
     kind: str
     keys: Mapping[str, str]
-    fixed: Mapping[str, Any] = field(default_factory=dict[str, Any])
     turns: Mapping[str, Turn] = field(default_factory=dict[str, Turn])
+    partial: bool = False
 
     def turn(self, name: str) -> Turn:
         """What to do with a tensor."""
@@ -80,7 +79,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "smollm3": Architecture("smollm3", _LLAMA, turns=_APART),
     "qwen2": Architecture("qwen2", _LLAMA),
     "qwen3": Architecture("qwen3", _LLAMA),
-    "phi3": Architecture("phi3", _LLAMA),
+    "phi3": Architecture("phi3", _LLAMA, partial=True),
     "gemma": Architecture("gemma", _LLAMA, turns=_GAINS),
     "gemma2": Architecture("gemma2", _CAPPED, turns=_GAINS),
     "gemma3": Architecture("gemma3_text", _CAPPED, turns=_GAINS),

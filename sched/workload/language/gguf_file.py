@@ -12,7 +12,7 @@ from .model import LanguageError, Reals
 
 SUFFIX = ".gguf"
 #: Bytes of a file, and numbers and strings of its metadata, at most: the library takes microseconds for each.
-_MOST_BYTES, _MOST_ENTRIES = 1 << 30, 1 << 22
+_MOST_BYTES, _MOST_ENTRIES = 1 << 30, 3 << 19
 #: What a damaged file makes the library raise.
 _DAMAGE = (ValueError, KeyError, IndexError, TypeError, OverflowError, MemoryError, RecursionError)
 
@@ -26,8 +26,12 @@ class GgufFile:
     def __init__(self, path: Path) -> None:
         self.where = str(path)
         try:
-            if path.stat().st_size > _MOST_BYTES:
-                raise LanguageError(f"{path}: has more than {_MOST_BYTES >> 20} MiB; take a smaller model")
+            size = path.stat().st_size
+        except OSError as error:
+            raise LanguageError(f"{path}: cannot be read ({error.strerror}); name a file that is there") from error
+        if size > _MOST_BYTES:
+            raise LanguageError(f"{path}: has more than {_MOST_BYTES >> 20} MiB; take a smaller model")
+        try:
             reader = _reader(path)
             self.values: dict[str, Any] = {key: field.contents() for key, field in reader.fields.items()}
         except OSError as error:
@@ -69,10 +73,17 @@ class GgufFile:
 def _reader(path: Path) -> Any:
     """The library's reader, which by itself reads on behind the end of a file that promises more than it has, and
     counts for as long as that says."""
-    from gguf import GGUFReader
+    from gguf import GGUFReader, GGUFValueType
 
     class Reader(GGUFReader):
         entries = 0
+
+        def _get_field_parts(self, orig_offs: Any, raw_type: Any) -> Any:
+            if raw_type == GGUFValueType.ARRAY:
+                count = int(self._get(int(orig_offs) + 4, np.uint64)[0])
+                if count > min(_MOST_ENTRIES, len(self.data) - int(orig_offs)):
+                    raise ValueError(f"a list has {count:,} numbers or strings, more than it can have")
+            return super()._get_field_parts(orig_offs, raw_type)
 
         def _get(self, offset: Any, dtype: Any, count: Any = 1, override_order: Any = None) -> NDArray[Any]:
             self.entries += 1
@@ -82,4 +93,6 @@ def _reader(path: Path) -> Any:
                 raise ValueError("it ends in the middle")
             return super()._get(offset, dtype, count, override_order)
 
-    return Reader(path)
+    reader = Reader(path)
+    assert reader.entries, "the library reads by other functions now, without these bounds"
+    return reader

@@ -37,10 +37,12 @@ class GgufModel:
         self._prefix, self._own = str(name), ARCHITECTURES[name]
         if self._value("expert_count"):
             raise LanguageError(f"{file.where}: its layers have experts, which are not read; take another model")
+        if self._value("attention.causal") is False:
+            raise LanguageError(f"{file.where}: its tokens look at those behind them; take a model that writes text")
 
     def configuration(self) -> dict[str, Any]:
         values = {name: self._value(key) for name, key in self._own.keys.items()}
-        result: dict[str, Any] = {"model_type": self._own.kind, **self._own.fixed}
+        result: dict[str, Any] = {"model_type": self._own.kind, **self._turned()}
         result["tie_word_embeddings"] = "output.weight" not in self.file.tensors
         if scaling := self._scaling():
             result["rope_scaling"] = scaling
@@ -49,20 +51,40 @@ class GgufModel:
     def _scaling(self) -> dict[str, Any] | None:
         """How positions are stretched."""
         kind, own = self._value("rope.scaling.type"), next((n for n in _FACTORS if n in self.file.tensors), None)
+        grown = self._value("rope.scaling.attn_factor") or 1.0
         trained = self._value("rope.scaling.original_context_length") or self._value("context_length")
         if own:
             factors = self.file.tensor(own).reshape(-1).tolist()
-            grown = self._value("rope.scaling.attn_factor")
-            some = {"attention_factor": grown} if grown else {}
             longest = {"original_max_position_embeddings": trained, "short_factor": factors}
-            return {"rope_type": "longrope", **longest, **some}
+            return {"rope_type": "longrope", "attention_factor": grown, **longest}
         if kind in (None, "none"):
             return None
+        if grown != 1:
+            raise LanguageError(
+                f"{self.table}: {self._prefix}.rope.scaling.attn_factor is {grown}, which is read beside factors of "
+                "frequencies alone; take another model"
+            )
         return {
             "rope_type": kind,
             "factor": self._value("rope.scaling.factor"),
             "original_max_position_embeddings": trained,
         }
+
+    def _turned(self) -> dict[str, Any]:
+        """What of each head turns by its position, if not all of it."""
+        turned, heads = self._value("rope.dimension_count"), self._value("attention.head_count")
+        width = self._value("embedding_length")
+        numbers = isinstance(width, int) and isinstance(heads, int) and heads > 0
+        each = self._value("attention.key_length") or (width // heads if numbers else None)
+        if turned is None or each is None or turned == each:
+            return {}
+        if not self._own.partial:
+            raise LanguageError(
+                f"{self.table}: {self._prefix}.rope.dimension_count is {turned} of {each} numbers of a head, which "
+                "models of this kind do not have; convert the model again"
+            )
+        whole = isinstance(turned, int) and isinstance(each, int) and each > 0
+        return {"partial_rotary_factor": turned / each if whole else turned}
 
     def field(self, name: str) -> str:
         return f"{self._prefix}.{self._own.keys.get(name, name)}"

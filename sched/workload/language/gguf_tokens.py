@@ -16,6 +16,8 @@ from .tokenizer import Pieces
 
 #: Kinds of tokens.
 _CONTROL, _OWN, _BYTE = 3, 4, 6
+#: Tokens before and behind a text that are usual for a kind of tokenizer.
+_USUAL = {("llama", "bos"): 1, ("llama", "eos"): 2, ("gpt2", "bos"): 11, ("gpt2", "eos"): 11}
 #: What stands for a space in pieces of SentencePiece.
 _SPACE = "\u2581"
 #: How a text is cut before pairs are merged, by one expression after the other: words with the space before them,
@@ -112,9 +114,9 @@ def _finish(file: GgufFile, result: Any, tokens: list[str]) -> None:
             result.add_special_tokens([AddedToken(token, special=True, normalized=False)])
         elif kind == _OWN:
             result.add_tokens([AddedToken(token, normalized=False)])
-    first, begins = _value(file, "bos_token_id"), _value(file, "add_bos_token")
+    first, begins = _special(file, "bos"), _value(file, "add_bos_token")
     if begins is None:
-        begins = _value(file, "model") == "llama"
+        begins = _value(file, "model") == "llama" or _value(file, "pre") == "llama-bpe"
     if begins and isinstance(first, int) and 0 <= first < len(tokens):
         name = tokens[first]
         result.post_processor = processors.TemplateProcessing(single=[name, "$A"], special_tokens=[(name, first)])
@@ -122,8 +124,14 @@ def _finish(file: GgufFile, result: Any, tokens: list[str]) -> None:
 
 def ends(file: GgufFile) -> tuple[int, ...]:
     """The tokens behind which a text is over."""
-    each = (_value(file, "eos_token_id"), _value(file, "eot_token_id"))
+    each = (_special(file, "eos"), _value(file, "eot_token_id"))
     return tuple(dict.fromkeys(token for token in each if isinstance(token, int)))
+
+
+def _special(file: GgufFile, kind: str) -> int | None:
+    """The token before or behind a text: where the file does not say, the kind of tokenizer does."""
+    token = _value(file, f"{kind}_token_id")
+    return _USUAL.get((_value(file, "model"), kind)) if token is None else token if isinstance(token, int) else None
 
 
 def _value(file: GgufFile, key: str) -> Any:

@@ -102,10 +102,12 @@ class Tensors:
         own = {"q": shape.heads, "k": shape.groups, "v": shape.groups}
         if layout.q == layout.k:
             fused = self._product(layer, "q", sum(own.values()) * shape.each, shape.width)
-            found = {name: fused.rows(rows) for name, rows in self._fused().items()}
+            products = {name: fused.rows(rows) for name, rows in self._fused().items()}
         else:
-            found = {name: self._product(layer, name, count * shape.each, shape.width) for name, count in own.items()}
-        return {name: product.rows(self.for_heads(own[name])) for name, product in found.items()}
+            products = {
+                name: self._product(layer, name, count * shape.each, shape.width) for name, count in own.items()
+            }
+        return {name: product.rows(self.for_heads(own[name])) for name, product in products.items()}
 
     def for_heads(self, count: int) -> NDArray[np.int64]:
         """Of `count` heads' numbers those that each head takes."""
@@ -131,11 +133,11 @@ class Tensors:
         if layout.gate and layout.gate == layout.up:
             both = self._product(layer, "up", 2 * hidden, width)
             gate, up = np.split(np.arange(len(both.bias)), 2)
-            found = {"gate": both.rows(gate), "up": both.rows(up)}
+            products = {"gate": both.rows(gate), "up": both.rows(up)}
         else:
             names = ("gate", "up") if layout.gate else ("up",)
-            found = {name: self._product(layer, name, hidden, width) for name in names}
-        return found | {"down": self._product(layer, "down", width, len(found["up"].bias))}
+            products = {name: self._product(layer, name, hidden, width) for name in names}
+        return products | {"down": self._product(layer, "down", width, len(products["up"].bias))}
 
     def _product(self, layer: int, name: str, rows: int, columns: int) -> Product:
         at = self._prefix + self.of_layer(layer, getattr(self.layout, name))

@@ -40,7 +40,8 @@ def is_stored(name: str) -> bool:
 
 def _stored(path: Path) -> Stored:
     """Raises LanguageError."""
-    return GgufModel(GgufFile(path)) if path.suffix.lower() == SUFFIX else ModelFolder(path)
+    file = path.suffix.lower() == SUFFIX and not path.is_dir()
+    return GgufModel(GgufFile(path)) if file else ModelFolder(path)
 
 
 def load(name: str, text: Path | None = None, context: int = 0, accept: Accept = lambda model: None) -> LanguageModel:

@@ -16,7 +16,9 @@ _BYTES = 2, 3
 
 
 def _standard(s: Replacement, kind: str) -> None:
-    if s.kinds.get(s.operand(2)) not in _BYTES:
+    zero = s.operand(2)
+    own = s.constants[zero].data_type if zero in s.constants else s.kinds.get(zero)
+    if zero and own not in _BYTES:  # without one they are unsigned bytes
         raise Refused("its numbers are none of 8 bits, which the chip has; export the model with those (A8W8, XINT8)")
     axis = {name: value for name, value in s.attributes.items() if name == "axis"}
     s.op(kind, *(s.operand(index) for index in range(3)), to=s.result(0), **axis)

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from meshloom.hw.spec.config import OFFSET_BITS, ChipConfig
 from meshloom.sched.mapping.tiling.problem import DoesNotFit
-from meshloom.sched.program.program import ProgramError
+from meshloom.sched.mapping.tiling.room import dram_fix
+from meshloom.sched.program.program import ProgramError, ample_words
 from meshloom.sched.workload.graph import Graph
 from meshloom.sched.workload.language.graph import step_graph
 from meshloom.sched.workload.language.integers import Integers
@@ -36,12 +37,12 @@ def fitted(
         on_progress("how much DRAM would be enough")
         try:
             roomy = chip.model_copy(update={"dram": chip.dram.model_copy(update={"words": MOST_WORDS})})
-            enough = end(prepare(graph, roomy, on_progress, scheduler), chip)
+            need = end(prepare(graph, roomy, on_progress, scheduler), chip)
         except (DoesNotFit, ProgramError):
             raise error from None
         raise LanguageError(
-            f"{graph.name} takes {enough} words of each DRAM tile, for weights, keys and values, and its program; chip "
-            f"{chip.name} has {chip.dram.words}; raise dram.words (--set dram.words={enough})"
+            f"{graph.name} takes {need} words of each DRAM tile, for weights, keys and values, and its program; chip "
+            f"{chip.name} has {chip.dram.words}; raise dram.words (--set dram.words={ample_words(need)})"
             + (less and f", or {less}")
         ) from error
 
@@ -73,14 +74,13 @@ def fitted_step(
 def check_weights(model: LanguageModel, chip: ChipConfig, weight_bits: int) -> None:
     """Raises LanguageError, with a size that is most likely enough, for a model whose weights alone are more than the
     chip's DRAM: scheduling would find out, minutes later."""
-    words = -(-model.weights * weight_bits // 8 // (chip.lanes * len(chip.drams)))
-    if words <= chip.dram.words or chip.dram.words >= MOST_WORDS:
-        return
-    enough = min(MOST_WORDS, 1 << (words + words // 4 - 1).bit_length())
-    raise LanguageError(
-        f"the weights of model {model.name} alone take {words} words of each DRAM tile; chip {chip.name} has "
-        f"{chip.dram.words}; raise dram.words (--set dram.words={enough})"
-    )
+    size = -(-model.weights * weight_bits // 8)
+    words = -(-size // (chip.lanes * len(chip.drams)))
+    if words > chip.dram.words:
+        raise LanguageError(
+            f"the weights of model {model.name} alone take {words} words of each DRAM tile; chip {chip.name} has "
+            f"{chip.dram.words}; {dram_fix(size, chip)}"
+        )
 
 
 def end(prepared: PreparedNetwork, chip: ChipConfig) -> int:

@@ -46,12 +46,12 @@ def _written(path: Path, change: Callable[[gguf.GGUFWriter], None] = lambda writ
     writer = gguf.GGUFWriter(path, architecture)
     for key, field in reader.fields.items():
         own = key.replace("llama.", f"{architecture}.")
-        if key.startswith(("GGUF.", "general.architecture")) or key.split(".")[-1] in fields:
+        if key.startswith(("GGUF.", "general.architecture")) or not {key.split(".")[-1], key[6:]}.isdisjoint(fields):
             continue
         main, *sub = field.types
         writer.add_key_value(own, field.contents(), main, sub[0] if sub else None)
     for key, value in fields.items():
-        whole = f"tokenizer.ggml.{key}" if key in ("model", "pre", "tokens", "scores") else f"{architecture}.{key}"
+        whole = f"tokenizer.ggml.{key}" if key in _TOKENS else f"{architecture}.{key}"
         whole = {"split": "split.count"}.get(key, whole)
         if value is not None:
             (writer.add_array if isinstance(value, list) else _ADD[type(value)](writer))(whole, value)
@@ -65,10 +65,12 @@ def _written(path: Path, change: Callable[[gguf.GGUFWriter], None] = lambda writ
     return path
 
 
+_TOKENS = ("model", "pre", "tokens", "scores", "merges", "bos_token_id", "eos_token_id", "add_bos_token")
 _ADD: dict[type, Callable[[gguf.GGUFWriter], Callable[[str, Any], None]]] = {
     int: lambda writer: writer.add_uint32,
     str: lambda writer: writer.add_string,
     float: lambda writer: writer.add_float32,
+    bool: lambda writer: writer.add_bool,
 }
 
 
@@ -77,6 +79,12 @@ _ADD: dict[type, Callable[[gguf.GGUFWriter], Callable[[str, Any], None]]] = {
     [
         ({"architecture": "mamba"}, "general.architecture is 'mamba'; those that are read are gemma, "),
         ({"expert_count": 8}, "its layers have experts, which are not read"),
+        ({"attention.causal": False}, "its tokens look at those behind them; take a model that writes text"),
+        ({"rope.dimension_count": 2}, "llama.rope.dimension_count is 2 of 4 numbers of a head, which models of this"),
+        (
+            {"rope.scaling.type": "yarn", "rope.scaling.factor": 2.0, "rope.scaling.attn_factor": 3.0},
+            "llama.rope.scaling.attn_factor is 3.0, which is read beside factors of frequencies alone",
+        ),
         ({"split": 3}, "is one of 3 files; put them together first"),
         ({"embedding_length": None}, "llama.embedding_length: field required"),
         ({"embedding_length": 32}, "must be [any, 32] by its metadata; convert the model again"),
@@ -98,6 +106,26 @@ def test_what_is_not_read_is_refused_by_name(fields: dict[str, Any], message: st
         pretrained.load(str(path))
     assert str(path) in str(error.value)
     assert message.lower() in str(error.value).lower()
+
+
+def test_tokens_before_and_behind_a_text_are_the_usual_if_the_file_says_none(tmp_path: Path) -> None:
+    none = {"bos_token_id": None, "eos_token_id": None, "add_bos_token": None}
+    model = pretrained.load(str(_written(tmp_path / "own.gguf", **none)))
+    assert model.tokens("the")[0] == 11, "Llama 3's tokenizers begin with one"
+    assert model.ends == (11,)
+    model = pretrained.load(str(_written(tmp_path / "own.gguf", **none, pre="gpt-2")))
+    assert model.tokens("the")[0] != 11
+    pieces = gguf.GGUFReader(GGUFS / "llama_pieces.gguf")
+    some = {name: pieces.fields[f"tokenizer.ggml.{name}"].contents() for name in ("tokens", "scores")}
+    model = pretrained.load(str(_written(tmp_path / "own.gguf", **none, **some, model="llama", merges=None)))
+    assert model.tokens("the")[0] == 1
+    assert model.ends == (2,)
+
+
+def test_a_folder_may_have_the_name_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "own.gguf").mkdir()
+    with pytest.raises(LanguageError, match=r"own\.gguf/config\.json: is missing"):
+        pretrained.load(str(tmp_path / "own.gguf"))
 
 
 def test_merges_of_tokens_that_are_not_there_are_no_tokenizer(tmp_path: Path) -> None:
@@ -159,11 +187,16 @@ def test_a_file_that_promises_more_than_it_has_ends_soon(tmp_path: Path, monkeyp
     path.write_bytes(content)
     with pytest.raises(LanguageError, match="is no whole GGUF file"):
         GgufFile(path)
-    monkeypatch.setattr(gguf_file, "_MOST_ENTRIES", 1_000)
-    with pytest.raises(LanguageError, match="its metadata have more than 1,000 entries"):
+    head = content[:24] + (1).to_bytes(8, "little") + b"k" + (9).to_bytes(4, "little")  # a list of bytes
+    head[16:24] = (1).to_bytes(8, "little")
+    path.write_bytes(head + bytes(4) + (1 << 40).to_bytes(8, "little") + bytes(1_000))
+    with pytest.raises(LanguageError, match=r"a list has 1,099,511,627,776 numbers or strings, more than it can"):
+        GgufFile(path)
+    monkeypatch.setattr(gguf_file, "_MOST_ENTRIES", 400)
+    with pytest.raises(LanguageError, match="its metadata have more than 400 entries"):
         GgufFile(GGUFS / "llama.gguf")
     monkeypatch.setattr(gguf_file, "_MOST_BYTES", 1 << 10)
-    with pytest.raises(LanguageError, match="has more than 0 MiB; take a smaller model"):
+    with pytest.raises(LanguageError, match=r"llama\.gguf: has more than 0 MiB; take a smaller model$"):
         GgufFile(GGUFS / "llama.gguf")
     with pytest.raises(LanguageError, match="cannot be read"):
         GgufFile(tmp_path / "none.gguf")

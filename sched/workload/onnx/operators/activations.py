@@ -23,6 +23,8 @@ def table(context: FloatContext, node: Node, attributes: Attributes) -> None:
         if name in context.views:
             settle(context, name)
     composed = find_function(context, node)
+    if composed is None and node.op_type == "Mod" and not np.all(context.constants.get(node.input[-1], 1)):
+        raise Refused("nothing has a remainder by 0; let it divide by another number")
     if composed is None:
         raise Refused("of several tensors, or with constants that differ from channel to channel")
     emit_table(context, node, *composed)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from meshloom.sched.workload.onnx.errors import OnnxError
+from meshloom.sched.workload.onnx.errors import OnnxError, UnsupportedError
 from meshloom.sched.workload.onnx.host import fold_to_end
 from meshloom.sched.workload.onnx.pointwise import numbers
 from meshloom.sched.workload.onnx.quantise import quantise, quantise_with_report
@@ -212,6 +212,13 @@ def test_every_entry_of_a_table_is_the_function_of_its_index():
     exact = np.tanh(np.arange(-128, 128) * graph.value("a").step) / graph.value("y").step
     assert layer.table is not None
     assert np.abs(layer.table - np.clip(exact, -128, 127)).max() <= 0.5 + 1e-4
+
+
+def test_a_remainder_by_zero_is_named() -> None:
+    m = FloatModel((1, 3, 8, 8))
+    jumps = m.node("Mod", [m.conv("x", "a", (4, 3, 3, 3)), m.constant(0.0)], "b", fmod=1)
+    with pytest.raises(UnsupportedError, match="nothing has a remainder by 0"):
+        quantise(m.build(m.conv(jumps, "y", (3, 4, 1, 1))), m.data())
 
 
 @pytest.mark.parametrize(

@@ -338,3 +338,10 @@ def test_quantisers_of_amd(domain: str, names: str, zero: int, why: str) -> None
     plain = without_contributed(whole, "m")
     assert [node.op_type for node in plain.graph.node] == ["QuantizeLinear", "DequantizeLinear", "Conv"]
     assert quantise_with_report(plain, m.data()).snr_db > 25
+    del whole.graph.initializer[-1]
+    whole.graph.node.insert(0, helper.make_node("Constant", [], ["zero"], value=middle))
+    assert [node.op_type for node in without_contributed(whole, "m").graph.node][-3] == "QuantizeLinear"
+    del whole.graph.node[0]
+    for node in whole.graph.node[:2]:
+        del node.input[2]
+    assert [node.op_type for node in without_contributed(whole, "m").graph.node][-3] == "QuantizeLinear"

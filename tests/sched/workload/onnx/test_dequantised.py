@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from meshloom.sched.workload.onnx import quantise
 from meshloom.sched.workload.onnx.dequantised import dequantised, in_real_numbers
 from meshloom.sched.workload.onnx.errors import OnnxError, UnsupportedError
+from meshloom.sched.workload.onnx.floats import FloatNet
 from meshloom.sched.workload.onnx.original import Original
 from meshloom.sched.workload.onnx.pins import Pin
 from meshloom.sched.workload.onnx.quantise import Quantised, quantise_with_report
@@ -339,6 +342,23 @@ def normalised() -> FloatModel:
     some = [m.normal(8), m.normal(8), m.normal(8), m.constant(np.full(8, 0.3))]
     m.node("Gemm", [m.node("Elu", m.node("BatchNormalization", [a, *some], "n"), "e"), m.normal(8, 3)], "y")
     return m
+
+
+def _of_other_filters(net: FloatNet) -> FloatNet:
+    """The last convolution with its filters in another order."""
+    last = max(at for at, layer in enumerate(net.layers) if layer.kind == "conv")
+    layers = [
+        replace(layer, w=np.roll(layer.w, 1, axis=0)) if at == last else layer for at, layer in enumerate(net.layers)
+    ]
+    return replace(net, layers=layers)
+
+
+def test_a_misreading_is_seen_although_the_file_cuts_off_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, data = written(tmp_path, False, False, False, shuffled())
+    right = quantise.check_float
+    monkeypatch.setattr(quantise, "check_float", lambda file, net, *rest: right(file, _of_other_filters(net), *rest))
+    with pytest.raises(OnnxError, match="misread"):
+        quantise_with_report(model, [3 * x for x in data])
 
 
 @pytest.mark.parametrize("build", [gated, stepped, shuffled, normalised])
