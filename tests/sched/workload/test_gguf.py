@@ -109,7 +109,7 @@ def test_what_is_not_read_is_refused_by_name(fields: dict[str, Any], message: st
 
 
 def test_tokens_before_and_behind_a_text_are_the_usual_if_the_file_says_none(tmp_path: Path) -> None:
-    none = {"bos_token_id": None, "eos_token_id": None, "add_bos_token": None}
+    none: dict[str, Any] = {"bos_token_id": None, "eos_token_id": None, "add_bos_token": None}
     model = pretrained.load(str(_written(tmp_path / "own.gguf", **none)))
     assert model.tokens("the")[0] == 11, "Llama 3's tokenizers begin with one"
     assert model.ends == (11,)

@@ -347,9 +347,9 @@ def normalised() -> FloatModel:
 def _of_other_filters(net: FloatNet) -> FloatNet:
     """The last convolution with its filters in another order."""
     last = max(at for at, layer in enumerate(net.layers) if layer.kind == "conv")
-    layers = [
-        replace(layer, w=np.roll(layer.w, 1, axis=0)) if at == last else layer for at, layer in enumerate(net.layers)
-    ]
+    w = net.layers[last].w
+    assert w is not None
+    layers = [replace(layer, w=np.roll(w, 1, axis=0)) if at == last else layer for at, layer in enumerate(net.layers)]
     return replace(net, layers=layers)
 
 
