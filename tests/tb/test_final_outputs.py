@@ -197,6 +197,15 @@ STANDARD: dict[str, Case] = {
         "a, n = com.microsoft.EmbedLayerNormalization(i, j, t, p, k, g, o) y = MatMul(a, v)",
         TABLES | {"v": reals(12, 8)},
     ),
+    "GroupNormalization": Case(
+        "float[1,4,6,6] x", "float[1,3,6,6] y",
+        "a = GroupNormalization<num_groups = 2>(x, g, o) y = Conv(a, w)",
+        {"g": reals(4), "o": reals(4), "w": reals(3, 4, 1, 1)}, opset=21,
+    ),
+    "Binarizer": Case(
+        "float[1,12] x", "float[1,8] y",
+        "a = ai.onnx.ml.Binarizer<threshold = 0.2>(x) y = MatMul(a, v)", {"v": reals(12, 8)},
+    ),
     "BiasGelu": Case("float[1,5,12] x", "float[1,5,12] y", "y = com.microsoft.BiasGelu(x, o)", NORM),
     "FastGelu": Case("float[1,5,12] x", "float[1,5,12] y", "y = com.microsoft.FastGelu(x, o)", NORM),
     "FusedMatMul": Case(
@@ -357,7 +366,7 @@ def operators(cases: dict[str, Case]) -> set[str]:
 
 
 def test_every_operator_that_is_rewritten_has_a_case() -> None:
-    """But QONNX's and AMD's, which ONNX Runtime lacks: test_qonnx.py and test_amd.py in tests/sched/workload/onnx."""
+    """But QONNX's and AMD's, which ONNX Runtime lacks (tests/sched/workload/onnx: test_qonnx.py, test_contributed.py)."""
     lacking = qonnx.OPERATORS.keys() | amd.OPERATORS.keys()
     assert contributed._OPERATORS.keys() - lacking <= operators(STANDARD)
     assert INTEGERS.keys() <= operators(QUANTISED)
