@@ -366,7 +366,7 @@ def operators(cases: dict[str, Case]) -> set[str]:
 
 
 def test_every_operator_that_is_rewritten_has_a_case() -> None:
-    """But QONNX's and AMD's, which ONNX Runtime lacks (tests/sched/workload/onnx: test_qonnx.py, test_contributed.py)."""
+    """But QONNX's and AMD's, which ONNX Runtime lacks: test_qonnx.py, test_contributed.py of the importer."""
     lacking = qonnx.OPERATORS.keys() | amd.OPERATORS.keys()
     assert contributed._OPERATORS.keys() - lacking <= operators(STANDARD)
     assert INTEGERS.keys() <= operators(QUANTISED)
