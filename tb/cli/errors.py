@@ -102,12 +102,12 @@ def _while_read() -> Generator[None]:
 
 @contextlib.contextmanager
 def _one_error() -> Generator[None]:
-    with _while_read(), _said():
+    with _while_read(), _explained():
         yield
 
 
 @contextlib.contextmanager
-def _said() -> Generator[None]:
+def _explained() -> Generator[None]:
     try:
         try:
             yield

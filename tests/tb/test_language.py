@@ -303,9 +303,11 @@ def _with_words(chip: ChipConfig, words: int) -> ChipConfig:
 
 def test_the_words_of_dram_that_are_enough_are_said_at_once(tmp_path: Path) -> None:
     chip, numbers = load_chip("tiny"), integers(random_model())
-    with pytest.raises(LanguageError, match="for weights, keys and values, and its program; chip tiny has 128") as said:
+    with pytest.raises(
+        LanguageError, match="for weights, keys and values, and its program; chip tiny has 128"
+    ) as refusal:
         LanguageStep(numbers, 1, _with_words(chip, 128), "loop_order:effort=quick")
-    (words,) = re.findall(r"--set dram.words=(\d+)\)$", str(said.value))
+    (words,) = re.findall(r"--set dram.words=(\d+)\)$", str(refusal.value))
     LanguageStep(numbers, 1, _with_words(chip, int(words)), "loop_order:effort=quick")
 
 
@@ -315,9 +317,9 @@ def test_weights_that_are_more_than_the_dram_are_refused_before_anything_is_comp
     check_weights(model, _with_words(chip, words), 8)
     check_weights(model, _with_words(chip, -(-words // 2)), 4)
     text = f"alone take {words} words of each DRAM tile; chip tiny has {words - 1}; give the chip's "
-    with pytest.raises(LanguageError, match=text) as said:
+    with pytest.raises(LanguageError, match=text) as refusal:
         check_weights(model, _with_words(chip, words - 1), 8)
-    (enough,) = re.findall(r"--set dram.words=(\d+)\)$", str(said.value))
+    (enough,) = re.findall(r"--set dram.words=(\d+)\)$", str(refusal.value))
     assert int(enough) >= 1.25 * words, "with room for keys, values and programs"
 
 

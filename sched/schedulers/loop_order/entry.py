@@ -77,12 +77,12 @@ def network(graph: Graph, chip: ChipConfig, options: NetworkOptions, context: Co
     sharing = SharingOptions(Between(options.between), options.fused, options.tight)
     memory, effort = search_cache(context.folder, chip), Effort(options.effort)
 
-    def made() -> NetworkSchedule:
+    def search() -> NetworkSchedule:
         if options.refine is None:
             return with_effort(effort, graph, chip, context.on_layer, memory, sharing)
         return refined(graph, chip, context.on_layer, memory, sharing, options.refine)
 
-    result = with_need(made, graph, chip, sharing)
+    result = with_need(search, graph, chip, sharing)
     name = options.named("loop_order")
     if name == "loop_order":
         return result  # under the name that it gives itself

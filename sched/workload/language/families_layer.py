@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 from pydantic import AliasChoices, Field, model_validator
 
 from .family import ALIBI, ALL, LLAMA, Activation, Epsilon, Layers, RotaryFamily, Share, Size, Width
-from .form import Decoder
-from .layout import Layout
+from .form import DecoderForm
+from .layout import TensorLayout
 from .rotary import Base, Factor
 
-_NEO_X = Layout(
+_NEO_X = TensorLayout(
     "gpt_neox.", "layers.{}.", embedding="embed_in", last="final_layer_norm",
     attend="input_layernorm", feed="post_attention_layernorm",
     q="attention.query_key_value", k="attention.query_key_value", v="attention.query_key_value", by_group=True,
@@ -38,14 +38,14 @@ class GptNeoX(RotaryFamily):
         return ALL if self.attention_bias else frozenset({"up", "down"})
 
     @property
-    def decoder(self) -> Decoder:
+    def decoder(self) -> DecoderForm:
         return replace(super().decoder, parallel=self.use_parallel_residual)
 
 
 class GptJ(RotaryFamily):
     """GPT-J: positions turn neighbours; one normalisation for both halves of a layer."""
 
-    layout = Layout(
+    layout = TensorLayout(
         "transformer.", "h.{}.", embedding="wte", last="ln_f", attend="ln_1", feed="ln_1",
         q="attn.q_proj", k="attn.k_proj", v="attn.v_proj", o="attn.out_proj", up="mlp.fc_in", down="mlp.fc_out",
     )  # fmt: skip
@@ -68,7 +68,7 @@ class GptJ(RotaryFamily):
         return frozenset({"up", "down"})
 
     @property
-    def decoder(self) -> Decoder:
+    def decoder(self) -> DecoderForm:
         return replace(super().decoder, parallel=True)
 
 
@@ -90,7 +90,7 @@ class Phi(RotaryFamily):
         return ALL
 
     @property
-    def decoder(self) -> Decoder:
+    def decoder(self) -> DecoderForm:
         return replace(super().decoder, parallel=True)
 
 
@@ -105,11 +105,11 @@ class StableLm(RotaryFamily):
     qk_layernorm: Literal[False] | None = None
 
     @property
-    def names(self) -> Layout:
+    def names(self) -> TensorLayout:
         return replace(self.layout, feed="input_layernorm") if self.use_parallel_residual else self.layout
 
     @property
-    def decoder(self) -> Decoder:
+    def decoder(self) -> DecoderForm:
         return replace(super().decoder, parallel=self.use_parallel_residual)
 
 
@@ -150,7 +150,7 @@ class Cohere(RotaryFamily):
     use_qk_norm: Literal[False] | None = None
 
     @property
-    def decoder(self) -> Decoder:
+    def decoder(self) -> DecoderForm:
         return replace(super().decoder, parallel=True, scored=self.logit_scale)
 
 
@@ -194,7 +194,7 @@ class Falcon(RotaryFamily):
         return ALL if self.bias else frozenset()
 
     @property
-    def names(self) -> Layout:
+    def names(self) -> TensorLayout:
         if self.new_decoder_architecture and self.num_ln_in_parallel_attn != 1:
             return replace(self.layout, attend="ln_attn", feed="ln_mlp")
         return replace(self.layout, feed="input_layernorm") if self._parallel else self.layout
@@ -204,5 +204,5 @@ class Falcon(RotaryFamily):
         return self.parallel_attn or self.new_decoder_architecture
 
     @property
-    def decoder(self) -> Decoder:
+    def decoder(self) -> DecoderForm:
         return replace(super().decoder, parallel=self._parallel)

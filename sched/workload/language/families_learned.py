@@ -8,10 +8,10 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from .family import ALL, Activation, Epsilon, Family, Layers, Size, Width
-from .form import Decoder
-from .layout import Layout
+from .form import DecoderForm
+from .layout import TensorLayout
 
-_GPT_2 = Layout(
+_GPT_2 = TensorLayout(
     "transformer.", "h.{}.", embedding="wte", position="wpe", last="ln_f", attend="ln_1", feed="ln_2",
     q="attn.c_attn", k="attn.c_attn", v="attn.c_attn", o="attn.c_proj", transposed=True,
     up="mlp.c_fc", down="mlp.c_proj",
@@ -30,7 +30,7 @@ class _Learned(Family):
         return ALL
 
     @property
-    def decoder(self) -> Decoder:
+    def decoder(self) -> DecoderForm:
         return replace(super().decoder, positions=self.max_position_embeddings)
 
 
@@ -48,7 +48,7 @@ class Gpt2(_Learned):
     add_cross_attention: Literal[False] | None = None
 
     @property
-    def decoder(self) -> Decoder:
+    def decoder(self) -> DecoderForm:
         layers = range(self.num_hidden_layers) if self.scale_attn_by_inverse_layer_idx else ()
         return replace(
             super().decoder,
@@ -93,14 +93,14 @@ class GptNeo(_Learned):
         return ALL - set("qkv")
 
     @property
-    def decoder(self) -> Decoder:
+    def decoder(self) -> DecoderForm:
         return replace(super().decoder, gain=1.0)
 
 
 class Opt(_Learned):
     """OPT: positions begin with the third row."""
 
-    layout = Layout(
+    layout = TensorLayout(
         "model.decoder.", "layers.{}.", embedding="embed_tokens", position="embed_positions", last="final_layer_norm",
         attend="self_attn_layer_norm", feed="final_layer_norm",
         q="self_attn.q_proj", k="self_attn.k_proj", v="self_attn.v_proj", o="self_attn.out_proj", up="fc1", down="fc2",
@@ -129,9 +129,9 @@ class Opt(_Learned):
         return ALL if self.enable_bias else frozenset()
 
     @property
-    def names(self) -> Layout:
+    def names(self) -> TensorLayout:
         return self.layout if self.layer_norm_elementwise_affine else replace(self.layout, attend="", feed="", last="")
 
     @property
-    def decoder(self) -> Decoder:
+    def decoder(self) -> DecoderForm:
         return replace(super().decoder, skipped=2)

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import AliasChoices, Field
 
 from .family import LLAMA, Activation, RotaryFamily, Size, Width
-from .form import Decoder
+from .form import DecoderForm
 from .rotary import Base, Factor, Rotary
 
 _HEADS = {"q_norm": "self_attn.q_norm", "k_norm": "self_attn.k_norm"}
@@ -29,7 +29,7 @@ class Qwen3(Llama):
     head_dim: Width | None = 128
 
     @property
-    def decoder(self) -> Decoder:
+    def decoder(self) -> DecoderForm:
         return replace(super().decoder, normed=self.num_attention_heads)
 
 
@@ -42,7 +42,7 @@ class Gemma(Llama):
     use_bidirectional_attention: Literal[False] | None = None
 
     @property
-    def decoder(self) -> Decoder:
+    def decoder(self) -> DecoderForm:
         return replace(super().decoder, more=1.0, embedded=self.hidden_size**0.5)
 
 
@@ -57,7 +57,7 @@ class Gemma2(Gemma):
     final_logit_softcapping: Factor | None = None
 
     @property
-    def decoder(self) -> Decoder:
+    def decoder(self) -> DecoderForm:
         return replace(
             super().decoder,
             gain=self.query_pre_attn_scalar**-0.5,
@@ -93,7 +93,7 @@ class Gemma3(Gemma2):
         return tuple(turns[kind] for kind in self.kinds)
 
     @property
-    def decoder(self) -> Decoder:
+    def decoder(self) -> DecoderForm:
         return replace(super().decoder, normed=self.num_attention_heads)
 
 
@@ -113,7 +113,7 @@ class Olmo2(Llama):
     layout = replace(LLAMA, attend="", feed="", **_ADDED, **_HEADS)
 
     @property
-    def decoder(self) -> Decoder:
+    def decoder(self) -> DecoderForm:
         return replace(super().decoder, bare=True, normed=1)
 
 
@@ -126,7 +126,7 @@ class Granite(Llama):
     logits_scaling: Factor = 1.0
 
     @property
-    def decoder(self) -> Decoder:
+    def decoder(self) -> DecoderForm:
         return replace(
             super().decoder,
             embedded=self.embedding_multiplier,

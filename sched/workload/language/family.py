@@ -10,8 +10,8 @@ from pydantic import AfterValidator, AliasChoices, Field, model_validator
 from meshloom.hw.spec.exact import Exact
 
 from .activation import ACTIVATIONS
-from .form import Decoder
-from .layout import Layout, Shape
+from .form import DecoderForm
+from .layout import Shape, TensorLayout
 from .rotary import Base, Rotary, RotaryTable
 
 
@@ -32,7 +32,7 @@ Share = Annotated[float, Field(gt=0, le=1)]
 ALIBI = "scores depend on the distance of tokens (ALiBi), for which a chip has no input"
 LayerKind = Literal["full_attention", "sliding_attention"]
 #: Where Llama's tensors are, and those of many others.
-LLAMA = Layout(
+LLAMA = TensorLayout(
     "model.", "layers.{}.", embedding="embed_tokens", last="norm",
     attend="input_layernorm", feed="post_attention_layernorm",
     q="self_attn.q_proj", k="self_attn.k_proj", v="self_attn.v_proj", o="self_attn.o_proj",
@@ -45,7 +45,7 @@ ALL = frozenset({"q", "k", "v", "o", "up", "down"})
 class Family(Exact):
     """A `config.json`. What is no field here, and no tensor, is not looked at."""
 
-    layout: ClassVar[Layout]
+    layout: ClassVar[TensorLayout]
     centred: ClassVar[bool] = False  #: its normalisations take the mean away
 
     hidden_size: Width
@@ -107,18 +107,18 @@ class Family(Exact):
         return self.layer_types or ()
 
     @property
-    def names(self) -> Layout:
+    def names(self) -> TensorLayout:
         """Where its tensors are."""
         return self.layout
 
     @property
-    def decoder(self) -> Decoder:
+    def decoder(self) -> DecoderForm:
         """What it decides."""
         shape = Shape(
             self.hidden_size, self.num_hidden_layers, self.num_attention_heads, self.groups, self.each,
             self.intermediate_size or 0, self.biased,
         )  # fmt: skip
-        return Decoder(shape, self.hidden_act, self.epsilon, self.tie_word_embeddings, self.centred)
+        return DecoderForm(shape, self.hidden_act, self.epsilon, self.tie_word_embeddings, self.centred)
 
 
 class RotaryFamily(Family):
@@ -180,5 +180,5 @@ class RotaryFamily(Family):
         return table.rotary(base, self.turned, longest, self.original_max_position_embeddings or longest)
 
     @property
-    def decoder(self) -> Decoder:
+    def decoder(self) -> DecoderForm:
         return replace(super().decoder, rotary=self.rotary, pairs=self.pairs)

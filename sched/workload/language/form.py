@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .checkpoint import Weights
-from .layout import Layout, Product, Shape, Tensors
+from .layout import DecoderTensors, Product, Shape, TensorLayout
 from .model import Reals
 from .rotary import Rotary
 
@@ -27,7 +27,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Decoder:
+class DecoderForm:
     """What a family decides beside names and sizes. `centred`: normalisations take the mean away, too; `more`: what is
     added to the gains in the file; `bare`: products read the residual as it is. `positions`: learned ones, of which
     the file has `skipped` more before the first; `rotary`: of each layer, none without; `pairs`: a number turns with
@@ -56,12 +56,12 @@ class Decoder:
     scored: float = 1.0
 
 
-class Form:
+class DecoderWeights:
     """Brings a decoder to the form of `LanguageModel`."""
 
-    def __init__(self, decoder: Decoder, layout: Layout, weights: Weights) -> None:
+    def __init__(self, decoder: DecoderForm, layout: TensorLayout, weights: Weights) -> None:
         self.decoder, self.layout = decoder, layout
-        self.tensors = Tensors(weights, layout, decoder.shape)
+        self.tensors = DecoderTensors(weights, layout, decoder.shape)
 
     def arrays(self, context: int) -> Arrays:
         """All weights. Raises LanguageError."""

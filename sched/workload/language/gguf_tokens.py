@@ -67,8 +67,8 @@ def _of_bytes(file: GgufFile, vocabulary: Mapping[str, int]) -> Any:
     cuts = [pre_tokenizers.Split(Regex(each), "isolated") for each in _CUTS[cut]]
     merges = [tuple(pair.split(" ", 1)) for pair in _list(file, "merges")]
     result = Tokenizer(models.BPE(dict(vocabulary), cast("Any", merges), ignore_merges=cut == "llama-bpe"))
-    alone = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    result.pre_tokenizer, result.decoder = pre_tokenizers.Sequence([*cuts, alone]), decoders.ByteLevel()
+    as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    result.pre_tokenizer, result.decoder = pre_tokenizers.Sequence([*cuts, as_bytes]), decoders.ByteLevel()
     return result
 
 

@@ -26,7 +26,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Layout:
+class TensorLayout:
     """Names of tensors without `.weight` and `.bias`, behind `prefix`, those of a layer behind `layer` with its number.
 
     Products that have one name are rows of one matrix: q, k and v one after the other, or with `by_group` those of the
@@ -74,10 +74,10 @@ class Product:
         return Product(self.w[order], self.bias[order])
 
 
-class Tensors:
+class DecoderTensors:
     """The tensors of a folder by what they are for. Raises LanguageError as `Weights` does."""
 
-    def __init__(self, weights: Weights, layout: Layout, shape: Shape) -> None:
+    def __init__(self, weights: Weights, layout: TensorLayout, shape: Shape) -> None:
         self.weights, self.layout, self.shape = weights, layout, shape
         lost = layout.prefix.partition(".")[2]  # of a model that was saved without what makes scores
         self._prefix = layout.prefix if weights.has_prefix(layout.prefix) else lost

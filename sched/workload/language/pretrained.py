@@ -13,12 +13,12 @@ from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode
 from .equalisation import equalised
 from .families import FAMILIES, REFUSED
 from .family import Family
-from .form import Form
+from .form import DecoderWeights
 from .gguf_file import SUFFIX, GgufFile
 from .gguf_model import GgufModel
 from .model import SHIPPED, LanguageError, LanguageModel
 from .model import load as load_archive
-from .stored import ModelFolder, Stored
+from .stored import ModelFolder, StoredModel
 
 #: Tokens that a model looks at if it could look at more and nothing else is asked for: caches and masks grow with them.
 CONTEXT = 128
@@ -38,7 +38,7 @@ def is_stored(name: str) -> bool:
     return ModelFolder.has(Path(name)) or Path(name).suffix.lower() == SUFFIX
 
 
-def _stored(path: Path) -> Stored:
+def _stored(path: Path) -> StoredModel:
     """Raises LanguageError."""
     file = path.suffix.lower() == SUFFIX and not path.is_dir()
     return GgufModel(GgufFile(path)) if file else ModelFolder(path)
@@ -80,7 +80,7 @@ def of_folder(path: Path, calibration: str, held_out: str, context: int = 0) -> 
 
 
 def of_stored(
-    stored: Stored, calibration: str, held_out: str, context: int = 0, accept: Accept = lambda model: None
+    stored: StoredModel, calibration: str, held_out: str, context: int = 0, accept: Accept = lambda model: None
 ) -> LanguageModel:
     """A model however it is stored, otherwise as `of_folder`. Raises LanguageError, and what `accept` does."""
     family = _family(stored)
@@ -96,7 +96,7 @@ def of_stored(
     decoder = family.decoder
     model = LanguageModel(
         stored.name,
-        Form(decoder, family.names, stored.weights()).arrays(context),
+        DecoderWeights(decoder, family.names, stored.weights()).arrays(context),
         decoder.shape.heads,
         stored.tokenizer(),
         calibration,
@@ -137,7 +137,7 @@ def of_stored(
     return equalised(model)
 
 
-def _family(stored: Stored) -> Family:
+def _family(stored: StoredModel) -> Family:
     """The configuration. Raises LanguageError."""
     where, values = stored.table, stored.configuration()
     kind: Any = values.get("model_type")

@@ -14,7 +14,7 @@ from .tokenizer import Pieces
 _OTHER_TASKS = ("Classification", "QuestionAnswering", "MultipleChoice", "MaskedLM")
 
 
-class Stored(Protocol):
+class StoredModel(Protocol):
     """`name`: what the model is called; `place` and `table` name it, and what has its configuration, in errors. Each
     function raises LanguageError."""
 
@@ -78,9 +78,9 @@ class ModelFolder:
             )
         classes: Any = values.get("architectures")
         names = [str(name) for name in cast("list[Any]", classes)] if isinstance(classes, list) else list[str]()
-        if other := next((name for name in names if name.endswith(_OTHER_TASKS)), None):
+        if task := next((name for name in names if name.endswith(_OTHER_TASKS)), None):
             raise LanguageError(
-                f"{self.table}: architectures says {other}, which gives no scores of next tokens; take a language "
+                f"{self.table}: architectures says {task}, which gives no scores of next tokens; take a language "
                 "model (...ForCausalLM), or run an ONNX file of it (`meshloom run`)"
             )
         return values

@@ -1,4 +1,5 @@
-"""Nodes that take the place of one node of an ONNX file, with names that no tensor of the file has."""
+"""Nodes that take the place of one node of an ONNX file. Results have the node's first one's name, `//` and a number:
+files have no such names."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ class Instead:
     nodes: list[NodeProto] = field(default_factory=list["NodeProto"], kw_only=True)
 
     def new(self, kind: str) -> str:
-        """A name that no tensor of the model has: results have names of their own."""
+        """A name for the result of the next node."""
         return f"{next(filter(None, self.node.output))}//{len(self.nodes)}"
 
     def op(self, kind: str, *operands: str, to: str = "", domain: str = "", **attributes: Any) -> str:

@@ -95,7 +95,7 @@ class Quantised:
         layer = by_name[name]
         if layer.size >= layer.step:
             return ""
-        largest = max((other for other in self.layers if other.step == layer.step), key=lambda other: other.size)
+        largest = max((each for each in self.layers if each.step == layer.step), key=lambda each: each.size)
         return (
             f": its values, {layer.size:.2g} on average, are below its step of {layer.step:.2g}, which it shares with "
             f"layer {largest.name}, {largest.size:.2g} on average; tensors that additions, pools and concatenations "

@@ -92,10 +92,10 @@ def _steps(model: CheckedModel, node: Node) -> list[Node] | None:
     functions = [each.decode() if isinstance(each, bytes) else each for each in functions]
     if any(options.get(name) for name in _OTHERS) or not _PLAIN.issuperset(functions):
         return None
-    return _Writer(model, node, shape[:2], functions).written()
+    return _Unrolled(model, node, shape[:2], functions).written()
 
 
-class _Writer(Instead):
+class _Unrolled(Instead):
     """Writes the nodes of one operator of so many steps of so many rows (`sizes`)."""
 
     def __init__(self, model: CheckedModel, node: Node, sizes: Sequence[int], functions: Sequence[str]) -> None:
