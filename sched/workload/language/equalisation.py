@@ -16,15 +16,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import reference
-from .model import LanguageModel, Reals
+from .model import LanguageModel, Reals, check_reach
 
 #: Part of the largest channel's reach that each is taken to have at least: one that was never used may be later.
 _LEAST = 1e-3
 
 
 def equalised(model: LanguageModel) -> LanguageModel:
-    """A model without experts that says the same."""
+    """A model without experts that says the same. Raises LanguageError for one whose numbers grow beyond floats."""
     reach, arrays = _reach(model), dict(model.arrays)
+    with np.errstate(all="ignore"):  # what overflows is refused below
+        _equalise(model, reach, arrays)
+    for name, array in arrays.items():
+        check_reach(f"model {model.name}", name, array)
+    return replace(model, arrays=arrays)
+
+
+def _equalise(model: LanguageModel, reach: dict[str, Reals], arrays: dict[str, NDArray[Any]]) -> None:
+    """Multiplies what is in `arrays`."""
     for layer in range(model.layers):
         q, k = (_of_pairs(model, layer, reach[f"{layer}/{name}"]) for name in "qk")
         by = _factors(q, k)
@@ -38,7 +47,6 @@ def equalised(model: LanguageModel) -> LanguageModel:
             by = _factors(reach[f"{layer}/{tensor}"], np.abs(weights).max(axis=0))
             _multiply(arrays, f"{layer}/{first}", by)
             arrays[f"{layer}/{second}.weight"] = weights / by
-    return replace(model, arrays=arrays)
 
 
 def _reach(model: LanguageModel) -> dict[str, Reals]:

@@ -44,12 +44,24 @@ from .tokenizer import Characters, Tokenizer
 SHIPPED = ("shakespeare", "shakespeare_experts")
 #: Largest file and number of weights that are read.
 MOST_BYTES, MOST_NUMBERS = 1 << 28, 1 << 24
+#: How far numbers of a model may be from 0: the mean square of a token's is then far from what a float holds.
+FARTHEST = 1e15
 
 Reals = NDArray[np.float32]
 
 
 class LanguageError(WorkloadError):
     """A file that is no language model, or a text that a model cannot take; the message names the mend."""
+
+
+def check_reach(where: str, name: str, value: NDArray[Any]) -> None:
+    """Raises LanguageError for numbers that are not finite, or that are beyond `FARTHEST`."""
+    if not value.size or np.abs(value).max() <= FARTHEST:  # which says no for nan
+        return
+    raise LanguageError(
+        f"{where}: its numbers reach beyond {FARTHEST:.0e} in {name!r}, whose squares floats of 32 bits do not hold; "
+        "the file may be damaged: write or fetch it again"
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
 from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode
@@ -16,7 +17,7 @@ from .family import Family
 from .form import DecoderWeights
 from .gguf_file import SUFFIX, GgufFile
 from .gguf_model import GgufModel
-from .model import SHIPPED, LanguageError, LanguageModel
+from .model import SHIPPED, LanguageError, LanguageModel, check_reach
 from .model import load as load_archive
 from .stored import ModelFolder, StoredModel
 
@@ -94,9 +95,13 @@ def of_stored(
         )
     context = context or min(longest, CONTEXT)
     decoder = family.decoder
+    with np.errstate(all="ignore"):
+        arrays = DecoderWeights(decoder, family.names, stored.weights()).arrays(context)
+    for name, array in arrays.items():
+        check_reach(stored.place, name, array)
     model = LanguageModel(
         stored.name,
-        DecoderWeights(decoder, family.names, stored.weights()).arrays(context),
+        arrays,
         decoder.shape.heads,
         stored.tokenizer(),
         calibration,

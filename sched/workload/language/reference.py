@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .activation import ACTIVATIONS
-from .model import LanguageModel, Reals
+from .model import LanguageModel, Reals, check_reach
 from .rotary import Rotary
 
 Tokens = NDArray[np.int64]
@@ -66,7 +66,17 @@ def _linear(model: LanguageModel, name: str, x: Reals) -> Reals:
 
 def scores(model: LanguageModel, tokens: Tokens, watch: Watch = _ignore) -> Reals:
     """Scores of the next token behind each token, [tokens, V]. `watch` is told each value by the name that
-    `graph.step_graph` has for it."""
+    `graph.step_graph` has for it. Raises LanguageError for a model whose numbers grow beyond what floats hold."""
+
+    def checked(name: str, value: Reals) -> None:
+        check_reach(f"model {model.name}", name, value)
+        watch(name, value)
+
+    with np.errstate(all="ignore"):  # what overflows is refused by its value, not by what a processor flags
+        return _scores(model, tokens, checked)
+
+
+def _scores(model: LanguageModel, tokens: Tokens, watch: Watch) -> Reals:
     x = embedded(model, tokens)
     count, heads = len(tokens), model.heads
     causal = np.triu(np.full((count, count), -np.inf, np.float32), 1)

@@ -460,6 +460,10 @@ def test_files_that_are_missing_or_damaged(tmp_path: Path, monkeypatch: pytest.M
     refused("'model.norm.weight' has numbers of type I8; save it in floating point")
     save(folder, some | {"model.norm.weight": {"dtype": "F16", "shape": [16], "data": b"\xff" * 32}})
     refused("'model.norm.weight' holds other things than finite numbers")
+    for norm, where in (("model.norm", "'output'"), ("model.layers.0.post_attention_layernorm", "'0/")):
+        far = np.full(16, 1e14 if where == "'0/" else 1e30, np.float32).tobytes()
+        save(folder, some | {f"{norm}.weight": {"dtype": "F32", "shape": [16], "data": far}})
+        refused(f"its numbers reach beyond 1e.15 in {where}")
     weights.rename(folder / "pytorch_model.bin")
     refused("only pytorch_model.bin, a pickle, which may run code; save the weights as safetensors")
     (folder / "pytorch_model.bin").rename(folder / "own.safetensors")
