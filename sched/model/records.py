@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from meshloom.hw.spec.isa import Opcode, Unit
 
@@ -12,8 +13,7 @@ class ModelError(ValueError):
     `sched.checker.check`."""
 
 
-@dataclass(frozen=True)
-class Executed:
+class Executed(NamedTuple):
     """One instruction as one unit executed it; `wait` and the cycles as in a trace record (`hw.spec.isa.TRACE`).
 
     On chips with `noc.arrivals` also each arrival of a data packet: unit NONE, opcode and `tag` of its MOVE, `tile` its

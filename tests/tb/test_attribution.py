@@ -433,7 +433,7 @@ def test_a_divergence_in_a_long_program_is_of_the_right_operation() -> None:
     schedule = schedule.model_copy(update={"operations": tuple(named)})
     predicted = [Executed(r.tile, r.unit, r.opcode, r.tag, r.wait, r.start, r.end) for r in records]
     index = next(i for i, place in enumerate(places) if place == InstructionPlace(FIRST, Unit.MOVER, 5, remote=True))
-    predicted[index] = replace(predicted[index], end=predicted[index].end + 3)
+    predicted[index] = predicted[index]._replace(end=predicted[index].end + 3)
     pairs = pair(records, predicted[::-1], program)
     assert [value.place for value in pairs] == places
     divergence = first_divergence(pairs, schedule, program.operation_of_tag, program)

@@ -15,14 +15,10 @@ from numpy.typing import NDArray
 from meshloom.hw.spec.config import ChipConfig, TileKind
 from meshloom.hw.spec.isa import REQUEST_FLITS
 
-from .traffic import FLIGHT_CYCLES, dram_word_cycles
+from ...model.traffic import FLIGHT_CYCLES, REQUEST_CYCLES, START_CYCLES, dram_word_cycles
 
 Grid = NDArray[np.float64]
 
-#: Cycles from the start of a run until the first instructions of the streams execute.
-START_CYCLES = 150
-#: Cycles from an instruction that issues a request until the mover asked for has its first word to send.
-REQUEST_CYCLES = 16
 #: Cycles from the last word that the vector unit reads to its last written result.
 VECTOR_CYCLES = 12
 #: Cycles from the last delivered word to the end of the run.

@@ -17,24 +17,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
 
 from meshloom.hw.spec.config import ChipConfig, TileKind
-from meshloom.hw.spec.isa import REQUEST_FLITS, Unit
+from meshloom.hw.spec.isa import Unit
 
 from ...ir.dependences import Words
 from ...ir.schedule import Operation
+from ...model.list_play import NEVER_HELD, ListedOperations, ListPlay
 from ..nodes import Node
-from .estimate import REQUEST_CYCLES, START_CYCLES, VECTOR_CYCLES
-from .player import Player, Waits
-from .traffic import Traffic
+from .estimate import VECTOR_CYCLES, pipeline_cycles
+from .player import Waits
 
-#: Requests that a mover may have before it at a time: one that it serves, one on its way.
-UNDER_WAY = 2
 #: Times a MOVE's words that are added to the horizon: long transfers have to begin earlier.
 PER_WORD = 4
-
-_FREE, _READ, _END, _ARRIVE, _LAND = range(5)
 
 
 @dataclass(frozen=True)
@@ -62,6 +57,7 @@ class Interleaver:
         self.waits = Waits(nodes, chip, operations, like and like.waits, words)
         self.nodes, self.in_order = nodes, in_order
         self._runs: dict[tuple[int, bool], Interleaved] = {}
+        self._listed: ListedOperations | None = None
         # Cycles of computing that lie before each operation in its stream, and the first use of what a move brings.
         self.turns: dict[tuple[int, Unit], list[int]] = {}  # compute operations, by stream
         self.before: list[int] = [0] * len(nodes)
@@ -102,135 +98,28 @@ class Interleaver:
         what a core sends is never held back."""
         key = max(horizon, 2 * self.longest), at_once
         if key not in self._runs:
-            played = _Play(self, *key)
+            if self._listed is None:
+                self._listed = self._numbered()
+            played = ListPlay(self._listed, self.waits.chip, *key, self.in_order)
             played.play()
             self._runs[key] = Interleaved(played.order, int(played.end))
         return self._runs[key]
 
-
-class _Play(Player):
-    def __init__(self, work: Interleaver, horizon: int, at_once: bool) -> None:
-        super().__init__(work.waits)
-        self.work, self.horizon, self.at_once = work, horizon, at_once
-        tiles = self.chip.tiles
-        self.offered: dict[tuple[int, Unit], list[int]] = {}  # compute operations, by stream
-        self.asking: dict[int, list[int]] = {tile: [] for tile in tiles}  # moves, by source
-        self.held: dict[tuple[int, Unit], list[tuple[int, int]]] = {}  # moves held back, by stream that uses them
-        self.in_flight = dict.fromkeys(tiles, 0)
-        self.own = dict.fromkeys(tiles, 0)
-        self.mover_free = dict.fromkeys(tiles, 0.0)
-        self.issuer_free = dict.fromkeys(tiles, float(START_CYCLES))
-        self.traffic = Traffic(self.chip)
-        self.busy: dict[tuple[int, Unit], bool] = {}
-        self.progress: dict[tuple[int, Unit], int] = {}
-        self.done = dict.fromkeys(work.turns, 0)  # operations issued, by stream
-        self.touched: set[tuple[int, Unit]] = set()
-        self.sources: set[int] = set()
-
-    def stuck(self) -> bool:
-        """Lets the first MOVE go that is held back, when everything stands still; False if none is held.
-
-        Streams that share what it brings can be so far apart that the one by which it is held waits for the other."""
-        held = [(index, stream) for stream, some in self.held.items() for _, index in some]
-        if not held:
-            return False
-        first, stream = min(held)
-        self.held[stream] = sorted(entry for entry in self.held[stream] if entry[1] != first)
-        self._may_ask(first)
-        self.settle()
-        return True
-
-    def _may_ask(self, index: int) -> None:
-        """A MOVE that its source may be asked for."""
-        source = self.nodes[index].source.tile
-        heappush(self.asking[source], index)
-        self.sources.add(source)
-
-    def event(self, kind: int, index: int) -> None:
-        node = self.nodes[index]
-        if kind == _FREE:
-            self.busy[node.stream] = False
-            self.touched.add(node.stream)
-        elif kind == _READ:
-            source = node.source.tile
-            self.in_flight[source] -= 1
-            if node.issuer == source:
-                self.own[source] -= 1
-            self.sources.add(source)
-            self.has_read(index)
-        elif kind == _END:
-            self.has_ended(index)
-        elif kind == _ARRIVE:
-            self._serve(index, node)
-        else:
-            self._land(index, node)
-
-    def ready(self, index: int) -> None:
-        node = self.nodes[index]
-        if node.fields is not None:
-            heappush(self.offered.setdefault(node.stream, []), index)
-            self.touched.add(node.stream)
-            return
-        use = self.work.use[index]
-        if use is not None and not (self.at_once and self.chip.tiles[node.source.tile] is TileKind.CORE):
-            stream, position = use
-            position -= PER_WORD * node.words
-            if position > self.progress.get(stream, 0) + self.horizon:
-                heappush(self.held.setdefault(stream, []), (position, index))
-                return
-        self._may_ask(index)
-
-    def settle(self) -> None:
-        while self.touched or self.sources:
-            while self.touched:
-                self._compute(self.touched.pop())
-            while self.sources:
-                self._ask(self.sources.pop())
-
-    def _compute(self, stream: tuple[int, Unit]) -> None:
-        heap = self.offered.get(stream)
-        if not heap or self.busy.get(stream):
-            return
-        if self.work.in_order and heap[0] != self.work.turns[stream][self.done[stream]]:
-            return
-        index = heappop(heap)
-        self.done[stream] += 1
-        node = self.nodes[index]
-        self.order.append(index)
-        self.busy[stream] = True
-        self.at(self.now + node.cycles, _FREE, index)
-        self.at(self.now + node.cycles + (VECTOR_CYCLES if node.vec else self.drain), _END, index)
-        progress = max(self.progress.get(stream, 0), self.work.before[index] + node.cycles)
-        self.progress[stream] = progress
-        held = self.held.get(stream, [])
-        while held and held[0][0] <= progress + self.horizon:
-            self._may_ask(heappop(held)[1])
-
-    def _ask(self, source: int) -> None:
-        heap = self.asking[source]
-        while heap and self.in_flight[source] < UNDER_WAY:
-            own = self.nodes[heap[0]].issuer == source
-            if own and self.own[source]:
-                return
-            index = heappop(heap)
-            node = self.nodes[index]
-            self.order.append(index)
-            self.in_flight[source] += 1
-            begin = max(self.now, self.issuer_free[node.issuer])
-            if own:
-                self.own[source] += 1
-                self.issuer_free[node.issuer] = begin + 2
-                self.at(begin + 2, _ARRIVE, index)
+    def _numbered(self) -> ListedOperations:
+        """The list as numbers."""
+        numbers = {stream: number for number, stream in enumerate(self.turns)}
+        waits, drain = self.waits, pipeline_cycles(self.waits.chip)
+        listed = ListedOperations(
+            [(tile, int(unit)) for tile, unit in numbers], waits.missing, waits.on_read, waits.on_end,
+            list(self.turns.values()),
+        )  # fmt: skip
+        for index, node in enumerate(self.nodes):
+            if node.fields is not None:
+                result = node.cycles + (VECTOR_CYCLES if node.vec else drain)
+                listed.add_compute(numbers[node.stream], node.cycles, result, self.before[index])
             else:
-                self.issuer_free[node.issuer] = begin + REQUEST_FLITS + 1
-                self.at(begin + REQUEST_CYCLES, _ARRIVE, index)
-
-    def _serve(self, index: int, node: Node) -> None:
-        tile = node.source.tile
-        time, busy, flight = self.traffic.send(node, max(self.now, self.mover_free[tile]), pause=1)
-        self.mover_free[tile] = time + busy
-        self.at(time + busy, _READ, index)
-        self.at(time + flight, _LAND, index)
-
-    def _land(self, index: int, node: Node) -> None:
-        self.at(self.traffic.land(node, self.now), _END, index)
+                use, at = NEVER_HELD, 0
+                if (first := self.use[index]) is not None:
+                    use, at = numbers[first[0]], first[1] - PER_WORD * node.words
+                listed.add_move(node.issuer, node.source.tile, node.target.tile, node.words, use, at)
+        return listed

@@ -14,8 +14,9 @@ from meshloom.hw.spec.config import ChipConfig
 
 from ...ir.dependences import Depends, Words
 from ...ir.schedule import Operation
+from ...model.traffic import START_CYCLES
 from ..nodes import Node
-from .estimate import START_CYCLES, pipeline_cycles
+from .estimate import pipeline_cycles
 
 
 class Waits:

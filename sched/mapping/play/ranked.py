@@ -12,11 +12,11 @@ from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
 
 from ...ir.schedule import Gemm, Move, Operation, Prediction, Schedule, Span
+from ...model.traffic import dram_word_cycles
 from ...support.garbage import uncollected
 from ..nodes import Node, Run
 from .interleave import Interleaver
 from .player import Waits
-from .traffic import dram_word_cycles
 
 #: Cycles of computing ahead of which operands are fetched, as multiples of the longest operation; the last has no end.
 HORIZONS = (2, 4, 16, 1 << 20)

@@ -9,9 +9,9 @@ from heapq import heappop, heappush
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import REQUEST_FLITS, Unit
 
+from ...model.traffic import REQUEST_CYCLES, START_CYCLES, Traffic
 from ..nodes import Node
-from .estimate import END_CYCLES, REQUEST_CYCLES, START_CYCLES, VECTOR_CYCLES, pipeline_cycles
-from .traffic import Traffic
+from .estimate import END_CYCLES, VECTOR_CYCLES, pipeline_cycles
 
 
 def replay(nodes: Sequence[Node], chip: ChipConfig) -> int:
@@ -73,7 +73,7 @@ class _Replay:
                 self.queue[node.source.tile].append(index)
                 self._serve(node.source.tile, time)
             else:
-                self._end(index, self.traffic.land(node, time))
+                self._end(index, self.traffic.land(node.source.tile, node.target.tile, node.words, time))
         return int(max(self.ends) + END_CYCLES)
 
     def _serve(self, tile: int, time: float) -> None:
@@ -82,7 +82,7 @@ class _Replay:
             return
         index = self.queue[tile].popleft()
         node = self.nodes[index]
-        time, busy, flight = self.traffic.send(node, time)
+        time, busy, flight = self.traffic.send(tile, node.words, time)
         self.busy[tile] = True
         heappush(self.events, (time + busy, tile, _FREE))
         heappush(self.events, (time + flight, index, _SINK))

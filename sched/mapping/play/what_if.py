@@ -23,11 +23,11 @@ from meshloom.hw.spec.isa import REQUEST_FLITS, Unit
 from meshloom.hw.spec.routes import dimension_ordered
 
 from ...ir.schedule import Move, Operation
+from ...model.traffic import FLIGHT_CYCLES, REQUEST_CYCLES, WRITE_CYCLES, dram_word_cycles
 from ..nodes import Node
-from .estimate import REQUEST_CYCLES, VECTOR_CYCLES
+from .estimate import VECTOR_CYCLES
 from .player import Player, Waits
 from .ranked import nodes_of_operations
-from .traffic import FLIGHT_CYCLES, WRITE_CYCLES, dram_word_cycles
 
 #: A link between neighbours, or a tile's port out of it or into it.
 Link = tuple[int | str, int]

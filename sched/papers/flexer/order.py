@@ -20,9 +20,9 @@ from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import REQUEST_FLITS, Unit
 
 from ...mapping.nodes import Node
-from ...mapping.play.estimate import END_CYCLES, REQUEST_CYCLES
+from ...mapping.play.estimate import END_CYCLES
 from ...mapping.play.player import Player, Waits
-from ...mapping.play.traffic import FLIGHT_CYCLES, WRITE_CYCLES, dram_word_cycles
+from ...model.traffic import FLIGHT_CYCLES, REQUEST_CYCLES, WRITE_CYCLES, dram_word_cycles
 
 #: Cycles from an event to the issue of what has waited for it: post, semaphore, front end.
 _WAKE = 8

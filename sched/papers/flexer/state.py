@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from meshloom.hw.spec.config import ChipConfig
 
-from ...mapping.play.estimate import END_CYCLES, REQUEST_CYCLES, START_CYCLES, pipeline_cycles
-from ...mapping.play.traffic import FLIGHT_CYCLES, dram_word_cycles
+from ...mapping.play.estimate import END_CYCLES, pipeline_cycles
+from ...model.traffic import FLIGHT_CYCLES, REQUEST_CYCLES, START_CYCLES, dram_word_cycles
 from ...support.records import Table, layout
 from .tiles import Tiles
 

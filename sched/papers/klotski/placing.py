@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from meshloom.hw.spec.config import ChipConfig, tile_position
 from meshloom.hw.spec.isa import Unit
 
-from ...mapping.play.estimate import REQUEST_CYCLES, pipeline_cycles
+from ...mapping.play.estimate import pipeline_cycles
+from ...model.traffic import REQUEST_CYCLES
 from .muops import MuGraph, MuOp, Orchestration
 from .packing import pack
 from .proof import proven

@@ -24,8 +24,8 @@ from meshloom.hw.spec.config import ChipConfig, tile_position
 from meshloom.hw.spec.contracts import GEMM_ISSUE_CYCLES
 from meshloom.hw.spec.timing import gemm_tail
 
-from ...mapping.play.traffic import dram_word_cycles
 from ...model.latency import landing
+from ...model.traffic import dram_word_cycles
 from ...routing.compiled import jit
 from .cutting import Cutting, Ints
 from .muops import Orchestration

@@ -19,8 +19,8 @@ from meshloom.hw.spec.routes import dimension_ordered
 from meshloom.hw.spec.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
 
 from ...ir.schedule import Gemm, Move, Operation, Schedule, Vec
-from ...mapping.play.traffic import dram_word_cycles
 from ...mapping.play.what_if import Resource, WhatIf
+from ...model.traffic import dram_word_cycles
 from ...support.garbage import uncollected
 from .scheduler import NetworkSchedule, layer_of
 

@@ -8,8 +8,9 @@ are the dependences of a list that has the same words in the same order, whoever
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import chain
+from operator import attrgetter
 from typing import TypeVar
 
 from meshloom.hw.spec.config import ChipConfig
@@ -30,9 +31,11 @@ from .vector import VectorNodes, VectorTask
 K = TypeVar("K")
 V = TypeVar("V")
 #: Emissions of a layer that are remembered, and lists of a whole network whose dependences are.
-_EMISSIONS, _LISTS = 4, 3
+_EMISSIONS, _LISTS = 8, 3
 
 Emission = ConvNodes | VectorNodes
+#: All of a node but what it waits for.
+_DECISIVE = attrgetter(*(field.name for field in fields(Node) if field.name != "after"))
 
 
 class Laid:
@@ -71,6 +74,11 @@ class Reuse:
         self._lists: dict[tuple[Laid, ...], Interleaver] = {}
         self.order: Sequence[int] | None = ()
         self._latest: Interleaver | None = None
+        self._held: tuple[Laid, ...] | None = None
+
+    def hold(self) -> None:
+        """The latest list will be needed again: it is the last one to be forgotten."""
+        self._held = next((exact for exact, other in self._lists.items() if other is self._latest), None)
 
     def conv(self, stage: Stage, task: ConvTask, dram: Dram, key: Hashable, emit: Callable[[], ConvNodes]) -> ConvNodes:
         """The operations of a convolution. `key`: what decides them besides the task and the words of `dram` that are
@@ -93,13 +101,15 @@ class Reuse:
     def _emission(self, stage: Stage, key: Hashable, dram: Dram, emit: Callable[[], Emission]) -> Emission:
         decisive = key, dram.mark()
         held = self._emissions.setdefault(stage.layer.output, {})
-        if decisive in held:
-            emission, mark = held[decisive]
+        if (latest := _take(held, decisive)) is not None:
+            emission, mark = latest
             dram.reset(mark)
             return emission
-        emission = emit()
+        emission, mark = emit(), dram.mark()
         self.emitted += len(emission.nodes)
-        _put(held, decisive, (emission, dram.mark()), _EMISSIONS)
+        # many a switch changes nothing in a layer
+        emission = next((old for old, then in held.values() if then == mark and _same(old, emission)), emission)
+        _put(held, decisive, (emission, mark), _EMISSIONS)
         return emission
 
     def lay(
@@ -110,13 +120,13 @@ class Reuse:
         held = self._laid.setdefault(stage.layer.output, {})
         by = shifter.ends(nodes)
         place = id(nodes), tuple(sorted(by.items()))
-        first = held.get(place)
+        first = _take(held, place)
         if first is None or first.emitted is not nodes:  # what was dropped may have had the same id
             first = Laid([shifter.moved(node, by, label(node)) for node in nodes], nodes)
             _put(held, place, first, 2 * _EMISSIONS)
         if not pushed:
             return first
-        sent = held.get((place, pushed))
+        sent = _take(held, (place, pushed))
         if sent is None or sent.origin is not first:
             sent = Laid([_sent(node, pushed) for node in first.nodes], nodes, first)
             _put(held, (place, pushed), sent, 2 * _EMISSIONS)
@@ -125,12 +135,14 @@ class Reuse:
     def interleaver(self, laid: Sequence[Laid], chip: ChipConfig) -> Interleaver:
         """The operations of all layers in order, ready to be played."""
         exact, origins = tuple(laid), [one.origin for one in laid]
-        if exact in self._lists:
-            self._latest = self._lists[exact]
-            return self._latest
+        if (listed := _take(self._lists, exact)) is not None:
+            self._latest = listed
+            return listed
         nodes = [node for one in laid for node in one.nodes]
         operations = [operation for one in laid for operation in one.operations]
         lists = self._lists.items()
+        if self._held is not None:
+            _take(self._lists, self._held)
         like = next((other for some, other in lists if [one.origin for one in some] == origins), None)
         self.listed += 0 if like else len(nodes)
         words = chain.from_iterable(one.words(chip) for one in laid)
@@ -159,8 +171,29 @@ def _sent(node: Node, pushed: frozenset[int]) -> Node:
     return replace(node, issuer=node.source.tile) if node.fields is None and node.source.tile in pushed else node
 
 
+def _same(one: Emission, other: Emission) -> bool:
+    """Whether two emissions of a layer are the same operations, in the same order, with the same constants. What a node
+    waits for is left out: `Laid` derives that from words."""
+    if type(one) is not type(other) or len(one.nodes) != len(other.nodes):
+        return False
+    constants = replace(one, nodes=[]) == replace(other, nodes=[])
+    return constants and all(map(_alike, one.nodes, other.nodes))
+
+
+def _alike(one: Node, other: Node) -> bool:
+    return _DECISIVE(one) == _DECISIVE(other)
+
+
+def _take(held: dict[K, V], key: K) -> V | None:
+    """What is remembered, which is then the latest; None if nothing is."""
+    value = held.pop(key, None)
+    if value is not None:
+        held[key] = value
+    return value
+
+
 def _put(held: dict[K, V], key: K, value: V, most: int) -> None:
-    """Remembers a value, and forgets the oldest of more than `most`."""
+    """Remembers a value, and forgets that of more than `most` which has not been needed for longest."""
     held[key] = value
     if len(held) > most:
         del held[next(iter(held))]

@@ -157,6 +157,7 @@ class SharingSearch:
             self.best, self.result, self.standing = with_room(sharing, played.roomless), result, played
             self._tried.add(self.best)
             self.worst, self.alone, self.spilled = played.worst or (), played.alone, played.spilled
+            self._reuse.hold()
         if played.cycles is None and self.hopeless < HOPELESS_LARGE:  # made and not played: half the work
             self._refused ^= 1
             self.left += self._refused

@@ -34,7 +34,7 @@ def placed(chip: ChipConfig, layer: str, cores: tuple[int, ...], slot: int, page
 
 
 def shifted(log: Sequence[Executed], cycles: int) -> list[Executed]:
-    return [replace(one, start=one.start - cycles, end=one.end - cycles) for one in log]
+    return [one._replace(start=one.start - cycles, end=one.end - cycles) for one in log]
 
 
 # -- one program ----------------------------------------------------------------------------------------------------

@@ -419,6 +419,24 @@ def test_schedules_share_what_is_alike() -> None:
     assert reuse.emitted < 2 * len(shared[0].schedule.operations)
 
 
+def test_switches_that_change_nothing_are_not_listed() -> None:
+    """Nor is the best list forgotten for others that are tried."""
+    graph, reuse = layers(), Reuse()
+    best = schedule(graph, CHIP, sharing=SharingOptions(), reuse=reuse).schedule.operations
+    reuse.hold()
+    same = 0
+    for switch in SWITCHES:
+        before, turned = reuse.listed, SharingOptions(turned=frozenset({("two", switch)}))
+        result = schedule(graph, CHIP, sharing=turned, reuse=reuse).schedule
+        assert result == schedule(graph, CHIP, sharing=turned).schedule
+        same += result.operations == best
+        assert (reuse.listed == before) == (result.operations == best), switch
+    assert 0 < same < len(SWITCHES)
+    emitted = reuse.emitted
+    schedule(graph, CHIP, sharing=SharingOptions(), reuse=reuse)
+    assert reuse.emitted == emitted
+
+
 @pytest.mark.parametrize("pushed", [False, True])
 def test_known_dependences_are_those_of_the_list(pushed: bool) -> None:
     graph, reuse = layers(), Reuse()
