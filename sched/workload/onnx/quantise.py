@@ -47,6 +47,7 @@ from .outcome import Quantised, ends_of, report_of
 from .pins import NOTHING, UNCUT, Pin, cut_off, saturating
 from .rounding import Rounder
 from .start import Start, looks_up
+from .weight_errors import LayerWeights
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -210,10 +211,13 @@ def _best(
         if strength:
             trial = equalised(net, statistics, strength)
             trial_truth, trial_statistics = run_all(trial, feeds), measure(trial, feeds)
+        weights: dict[str, LayerWeights] = {}
         for way, (how, each) in enumerate(ways, turn * len(ways)):
             progress(way + 1, len(strengths) * len(ways))
             try:
-                rounder = Rounder(trial, trial_statistics, how, picture=picture, pins=saturated, by_channel=each)
+                rounder = Rounder(
+                    trial, trial_statistics, how, picture=picture, pins=saturated, by_channel=each, weights=weights
+                )
                 graph = replace(rounder.graph(), **about)
             except WorkloadError as error:  # another choice may do
                 refusal = refusal or error

@@ -19,7 +19,7 @@ from .calibrate import MAX, Range, Statistics, common_step
 from .floats import FloatLayer, FloatNet
 from .pins import Pin, of_values
 from .pointwise import Function
-from .weight_errors import Clipped, blocks_of, powers_of, rounded_weights, squared_errors, without_zeros
+from .weight_errors import LayerWeights, rounded_weights, squared_errors
 
 #: Weights may be clipped to this share of the largest, if that lessens their error.
 _NARROWEST = 0.5
@@ -42,7 +42,8 @@ class Rounder:
 
     `how`: how the range of a tensor follows from its values; inputs and outputs never saturate. `pins`: steps that a
     file has chosen; tensors that share one get the largest of theirs. `by_channel`: weights have a step for each filter
-    wherever the chip has (`graph.scalable`); `weight_steps` has the largest of a layer's.
+    wherever the chip has (`graph.scalable`); `weight_steps` has the largest of a layer's. `weights`: of layers by name,
+    shared with other ways to round the same network; filled here.
     """
 
     def __init__(
@@ -54,8 +55,10 @@ class Rounder:
         picture: Picture | None = None,
         pins: Mapping[str, Pin] | None = None,
         by_channel: bool = False,
+        weights: dict[str, LayerWeights] | None = None,
     ) -> None:
         self.net, self.by_channel = net, by_channel
+        self._held = weights if weights is not None else dict[str, LayerWeights]()
         self.statistics = statistics
         self.weight_steps: dict[str, float] = {}
         self._parent = {name: name for name in statistics}
@@ -158,7 +161,7 @@ class Rounder:
             return quotient_scale(layer.by, self._pixels(layer), 1.0) / (SCALE_LIMIT - 0.5)
         if layer.w is None:
             return x_step * layer.gain / (layer.window.kernel_h * layer.window.kernel_w) * 2**SCALE_SHIFT / SCALE_LIMIT
-        full = float(np.abs(layer.w).max()) / 127 * x_step * 2**SCALE_SHIFT
+        full = float(self._in_blocks(layer).largest.max()) / 127 * x_step * 2**SCALE_SHIFT
         return full / (SCALE_LIMIT - 0.5)  # m is rounded up
 
     # -- layers -----------------------------------------------------------------------------------------------
@@ -239,30 +242,29 @@ class Rounder:
     def _weights(self, layer: FloatLayer, y_step: float) -> tuple[int, float, NDArray[np.int8]]:
         """m, step and weights: the m with the least weighted squared error."""
         assert layer.w is not None
-        unit, weight = self._unit(layer, y_step), self._power(layer)
-        largest = float(np.abs(layer.w).max())
-        full = largest / 127 / unit
-        least = max(1, int(np.ceil(full)))  # where the bias is much larger than all products, too
-        top = min(least, SCALE_LIMIT) if self._may_clip(layer, weight, unit) else self._multiplier(layer, least)
+        unit, held = self._unit(layer, y_step), self._in_blocks(layer)
+        full = float(held.largest.max()) / 127 / unit
+        top = max(1, int(np.ceil(full)))  # where the bias is much larger than all products, too
+        if top > SCALE_LIMIT:
+            top = SCALE_LIMIT if self._may_clip(held, unit) else self._multiplier(layer, top)
         low = min(max(1, full * _NARROWEST), top)
         tries = sorted({round(m) for m in np.linspace(low, top, _TRIES)}, reverse=True)
         if (own := self._own(layer, unit)) is not None:
             tries = [own]
         least = -128 if own is not None else -127
-        blocks = [without_zeros(layer.w[some], power) for some, power in powers_of(layer.w, weight)]
-        clipped = Clipped([(w.reshape(1, -1), power.reshape(1, -1)) for w, power in blocks])
         lowest, m = inf, tries[0]
         for trial in tries:
-            if clipped.least(np.array([trial * unit]), -least)[0] > lowest:
+            if held.whole.least(np.array([trial * unit]), -least)[0] > lowest:
                 break  # fewer steps clip more
-            error = 0.0
-            for w, power in blocks:
-                error += float(squared_errors(w, rounded_weights(w, trial * unit, least), trial * unit, power).sum())
+            error, step = 0.0, trial * unit
+            for block in held.blocks:
+                rounded = rounded_weights(block.w, step, least)
+                error += float(squared_errors(block.w, rounded, step, block.power).sum())
             if error < lowest:
                 lowest, m = error, trial
-        result = np.empty_like(layer.w, np.int8)
-        for some in blocks_of(layer.w):
-            result[some] = rounded_weights(layer.w[some], m * unit, least)
+        result = np.zeros_like(layer.w, np.int8)
+        for block in held.blocks:
+            block.put(result, rounded_weights(block.w, m * unit, least))
         return m, m * unit, result
 
     def _unit(self, layer: FloatLayer, y_step: float) -> float:
@@ -280,22 +282,21 @@ class Rounder:
         """m and step of each filter, and the weights: as `_weights`, filter by filter. A filter whose own scale, if the
         file has one for each, some m is near enough keeps its weights."""
         assert layer.w is not None
-        unit, power = self._unit(layer, y_step), self._power(layer)
-        full = np.abs(layer.w).max(axis=(1, 2, 3)) / 127 / unit
+        unit, held = self._unit(layer, y_step), self._in_blocks(layer)
+        full = held.largest / 127 / unit
         top = np.maximum(np.ceil(full), 1)
-        if top.max() > SCALE_LIMIT and not self._may_clip(layer, power, unit):
+        if top.max() > SCALE_LIMIT and not self._may_clip(held, unit):
             self._multiplier(layer, int(top.max()))
         top = np.minimum(top, SCALE_LIMIT)
         low = np.clip(full * _NARROWEST, 1, top)
         scales, w = np.ones(len(layer.w), np.int32), np.zeros_like(layer.w, np.int8)
-        for some, weight in powers_of(layer.w, power):
-            own, weight = without_zeros(layer.w[some], weight)
-            clipped = Clipped([(own.reshape(len(own), -1), weight.reshape(len(own), -1))])
+        for block in held.blocks:
+            some, own, weight = block.filters, block.w, block.power
             first, last, errors = top[some], low[some], np.full(len(own), inf)
             for share in np.linspace(0, 1, _TRIES):
                 m = np.rint(first + (last - first) * share)
                 # a filter that has clipped so much will not do better with fewer steps
-                left = np.flatnonzero(clipped.least(m * unit, 127) <= errors)
+                left = np.flatnonzero(block.rows.least(m * unit, 127) <= errors)
                 if not len(left):
                     break
                 step = (m[left] * unit)[:, None, None, None]
@@ -305,7 +306,7 @@ class Rounder:
                 better = error < errors[left]
                 errors[left[better]] = error[better]
                 scales[some][left[better]] = m[left[better]]
-            w[some] = rounded_weights(layer.w[some], (scales[some] * unit)[:, None, None, None], -127)
+            block.put(w, rounded_weights(own, (scales[some] * unit)[:, None, None, None], -127))
         for pin in self.pins.get(layer.output, ()):
             if len(pin.weights) not in (1, len(layer.w)):
                 continue
@@ -338,18 +339,22 @@ class Rounder:
         return None
 
     @staticmethod
-    def _may_clip(layer: FloatLayer, weight: NDArray[np.float64], unit: float) -> bool:
+    def _may_clip(held: LayerWeights, unit: float) -> bool:
         """Whether the largest weights that any multiplier can express lose next to nothing of the layer's power: those
         that are larger multiply channels that are almost always 0."""
-        assert layer.w is not None
         most = 127 * SCALE_LIMIT * unit
-        power = np.broadcast_to(weight, layer.w.shape)
         lost = whole = 0.0
-        for some in blocks_of(layer.w):
-            w = layer.w[some]
-            lost += float((power[some] * (w - np.clip(w, -most, most)) ** 2).sum())
-            whole += float((power[some] * w**2).sum())
+        for block in held.blocks:
+            lost += float((block.power * (block.w - np.clip(block.w, -most, most)) ** 2).sum())
+            whole += float((block.power * block.w**2).sum())
         return lost <= _CLIPPED * whole
+
+    def _in_blocks(self, layer: FloatLayer) -> LayerWeights:
+        """The layer's weights, looked at once."""
+        assert layer.w is not None
+        if layer.output not in self._held:
+            self._held[layer.output] = LayerWeights(layer.w, self._power(layer))
+        return self._held[layer.output]
 
     def _bias(self, layer: FloatLayer, w: NDArray[np.int8], w_step: NDArray[np.float64]) -> NDArray[np.int32]:
         """`w_step`: of all filters or of each, [1] or [O]."""
@@ -357,11 +362,12 @@ class Rounder:
         assert layer.bias is not None
         x = self.statistics[layer.inputs[0]]
         steps = np.broadcast_to(w_step, len(w))[:, None, None, None]
-        lost = np.empty(w.shape[:2])  # [O, C] or [C, 1]
+        lost = np.zeros(w.shape[:2])  # [O, C] or [C, 1]
         sums = np.empty(len(w), np.int64)
-        for some in blocks_of(w):
-            lost[some] = (layer.w[some] - w[some] * steps[some]).sum(axis=(2, 3))
-            sums[some] = np.abs(w[some].astype(np.int64)).sum(axis=(1, 2, 3))
+        for block in self._in_blocks(layer).blocks:
+            rounded = block.of(w)
+            block.put(lost, (block.w - rounded * steps[block.filters]).sum(axis=(2, 3)))
+            sums[block.filters] = np.abs(rounded.astype(np.int64)).sum(axis=(1, 2, 3))
         shift = lost[:, 0] * x.mean if layer.kind == "depthwise" else lost @ x.mean
         bias = np.rint((layer.bias + shift) / (self.step(layer.inputs[0]) * w_step))
         largest = np.abs(bias) + 128 * sums

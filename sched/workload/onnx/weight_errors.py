@@ -20,19 +20,55 @@ def blocks_of(w: NDArray[Any]) -> Iterator[slice]:
     return (slice(first, first + filters) for first in range(0, len(w), filters))
 
 
-def powers_of(w: NDArray[Any], power: NDArray[np.floating]) -> Iterator[tuple[slice, NDArray[np.floating]]]:
-    """The blocks of some weights, and the power of what each of them multiplies, which `power` broadcasts to."""
-    whole = np.broadcast_to(power, w.shape)
-    return ((some, whole[some]) for some in blocks_of(w))
+class WeightBlock:
+    """Some filters of a layer, without the input channels that none of them reads, as those of other groups: what is 0
+    stays 0 at any step. `filters`: which; `read`: their channels (all: a slice); `w`, `power` [F, R, KH, KW]: these
+    weights, and the power of what each multiplies."""
+
+    __slots__ = ("_rows", "filters", "power", "read", "w")
+
+    def __init__(self, filters: slice, w: NDArray[np.floating], power: NDArray[np.floating]) -> None:
+        read = np.flatnonzero(w.any(axis=(0, 2, 3)))
+        self.filters = filters
+        self.read: slice | NDArray[np.intp] = slice(None) if 2 * len(read) > w.shape[1] else read
+        self.w, self.power = w[:, self.read], power[:, self.read]
+        self._rows: Clipped | None = None
+
+    @property
+    def rows(self) -> Clipped:
+        """The bound of the error of each filter."""
+        if self._rows is None:
+            count = len(self.w)
+            self._rows = Clipped([(self.w.reshape(count, -1), self.power.reshape(count, -1))])
+        return self._rows
+
+    def put(self, whole: NDArray[Any], values: NDArray[Any]) -> None:
+        """Puts [F, R, ...] where these weights are in something of the whole layer, [O, C, ...]."""
+        whole[self.filters][:, self.read] = values
+
+    def of(self, whole: NDArray[Any]) -> NDArray[Any]:
+        """The same, taken out of that."""
+        return whole[self.filters][:, self.read]
 
 
-def without_zeros(
-    w: NDArray[np.floating], power: NDArray[np.floating]
-) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """Filters and powers without the input channels that none of these filters reads, as those of other groups: what
-    is 0 stays 0 at any step."""
-    read = np.flatnonzero(w.any(axis=(0, 2, 3)))
-    return (w, power) if 2 * len(read) > w.shape[1] else (w[:, read], power[:, read])
+class LayerWeights:
+    """A layer's weights w, [O, C, KH, KW], in blocks, with what every way to round them asks for. `power`: of what
+    each multiplies, which broadcasts to them; `largest`: each filter's largest, whatever its sign, [O]."""
+
+    def __init__(self, w: NDArray[np.floating], power: NDArray[np.floating]) -> None:
+        powers = np.broadcast_to(power, w.shape)
+        self.blocks = [WeightBlock(some, w[some], powers[some]) for some in blocks_of(w)]
+        self.largest = np.zeros(len(w))
+        for block in self.blocks:
+            self.largest[block.filters] = np.abs(block.w).max(axis=(1, 2, 3), initial=0.0)
+        self._whole: Clipped | None = None
+
+    @property
+    def whole(self) -> Clipped:
+        """The bound of the error of all filters together."""
+        if self._whole is None:
+            self._whole = Clipped([(block.w.reshape(1, -1), block.power.reshape(1, -1)) for block in self.blocks])
+        return self._whole
 
 
 class Clipped:
