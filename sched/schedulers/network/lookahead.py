@@ -31,6 +31,8 @@ from .sharing_search import FOREVER, Judged, SharingSearch, Standing
 MOST = 4
 #: Operations of a schedule, and schedules that may still be compared, from which helpers pay.
 LEAST, FEW = 1_000, 6
+#: Schedules that are compared from which one helper pays by itself: half of what it judges is for nothing.
+MANY = 40
 #: Seconds without a word from any helper after which a schedule is judged here.
 _PATIENCE = 60.0
 #: How many schedules are foreseen for each process.
@@ -60,7 +62,10 @@ class _Task:
 def lookahead(search: SharingSearch, descent: Descent) -> Generator[None]:
     """Judges meanwhile what `descent` will make the search ask for, if there are processors for it. Raises
     SettingError."""
-    count = 1 if is_single() else setting(SEARCH_PROCESSES, 0) or min(MOST, processors())
+    number, free = setting(SEARCH_PROCESSES, 0), min(MOST, processors())
+    if free == 2 and search.left < MANY:
+        free = 1
+    count = 1 if is_single() else number or free
     ahead = None
     with suppress(OSError):  # no more files may be open
         ahead = _Lookahead(search, descent, min(count, search.left)) if count > 1 else None

@@ -264,12 +264,23 @@ def test_small_searches_have_no_helpers(least: int, few: int, monkeypatch: pytes
 
 @pytest.mark.parametrize(
     ("setting", "processors", "schedules", "count"),
-    [("", 8, 9, lookahead.MOST), ("0", 3, 9, 3), ("6", 1, 9, 6), ("6", 8, 2, 2), ("", 1, 9, 1), ("1", 8, 9, 1)],
+    [
+        ("", 8, 9, lookahead.MOST),
+        ("0", 3, 9, 3),
+        ("6", 1, 9, 6),
+        ("6", 8, 2, 2),
+        ("", 1, 9, 1),
+        ("1", 8, 9, 1),
+        ("", 2, lookahead.MANY - 1, 1),
+        ("", 2, lookahead.MANY, 2),
+        ("2", 2, 9, 2),
+    ],
 )
 def test_how_many_processes_a_search_has(
     setting: str, processors: int, schedules: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As many as the user says, and otherwise as there are processors, up to `MOST`; no more than schedules."""
+    """As many as the user says, and otherwise as there are processors, up to `MOST`; no more than schedules. Of two
+    processors one is left to others, unless many schedules are compared."""
     counts: list[int] = []
     monkeypatch.setenv(processes.SEARCH_PROCESSES, setting)
     monkeypatch.setattr(lookahead, "processors", lambda: processors)
