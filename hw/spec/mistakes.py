@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
 from typing import Any, cast, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -22,8 +23,16 @@ def mistakes(error: ValidationError, values: Mapping[str, Any], model: type[Base
     A field that is not in `values` is never blamed, unless for being missing: where it is wrong, it was derived from
     one that is.
     """
-    written = [item for item in error.errors() if item["type"] == "missing" or _written(item["loc"], values)]
-    return "; ".join(_mistake(item, values, model) for item in written)
+    lacks: dict[tuple[int | str, ...], list[str]] = {}  # of each table, the fields that it must have
+    texts: dict[object, str] = {}
+    for item in error.errors():
+        place = item["loc"]
+        if item["type"] == "missing":
+            lacks.setdefault(place[:-1], []).append(str(place[-1]))
+            texts[place[:-1]] = _missing(place[:-1], lacks[place[:-1]])
+        elif _written(place, values):
+            texts[place, item["type"]] = _mistake(item, values, model)
+    return "; ".join(texts.values())
 
 
 def _written(place: Sequence[int | str], values: object) -> bool:
@@ -42,8 +51,6 @@ def _mistake(item: Any, values: Mapping[str, Any], model: type[BaseModel]) -> st
     where = ".".join(map(str, place))
     if kind == "value_error":  # one of our own messages
         return ": ".join(filter(None, (where, str(context["error"]))))
-    if kind == "missing":
-        return f"{where}: is missing; there is no default for it"
     if kind == "extra_forbidden":
         return f"{where}: there is no such field; {_meant(place, model)}"
     if kind == "enum" and place[0] == "floorplan":  # a word of a drawing, whose rows are text in the file
@@ -52,10 +59,18 @@ def _mistake(item: Any, values: Mapping[str, Any], model: type[BaseModel]) -> st
         return f"{place[0]}: row {place[1]}, column {place[2]} is {_shown(item['input'])}; " + (
             hint or f"a place is one of {known}"
         )
-    return f"{where} = {_shown(item['input'])} {_must(kind, context, place)}"
+    return f"{where} = {_shown(item['input'])} {_must(kind, context, place, model)}"
 
 
-def _must(kind: str, context: Mapping[str, Any], place: Sequence[int | str]) -> str:
+def _missing(table: Sequence[int | str], names: Sequence[str]) -> str:
+    """Of one table."""
+    if len(names) == 1:
+        return f"{'.'.join(map(str, (*table, *names)))}: is missing; there is no default for it"
+    where = f"[{'.'.join(map(str, table))}]: " if table else ""
+    return f"{where}{', '.join(names[:-1])} and {names[-1]} are missing; there are no defaults for them"
+
+
+def _must(kind: str, context: Mapping[str, Any], place: Sequence[int | str], model: type[BaseModel]) -> str:
     if kind == "greater_than_equal":
         return f"must be at least {context['ge']}"
     if kind == "less_than_equal":
@@ -90,7 +105,8 @@ def _must(kind: str, context: Mapping[str, Any], place: Sequence[int | str]) -> 
     if kind.startswith(("tuple", "list")):
         if len(place) == 2 and place[0] == "floorplan":  # its rows are text in the file
             return 'must be text such as "dram core"'
-        return 'must be a list, such as ["one"] or ["one", "two"]'
+        one, two = _examples(place, model)
+        return f"must be a list, such as [{one}] or [{one}, {two}]"
     return "is not possible here"
 
 
@@ -103,6 +119,28 @@ def _meant(place: Sequence[int | str], model: type[BaseModel]) -> str:
         if name in names and other != here:
             return f"{name} belongs " + (f"into [{other}]" if other else "in front of all [tables]")
     return near_or_all(name, fields.get(here, []))
+
+
+def _examples(place: Sequence[int | str], model: type[BaseModel]) -> tuple[str, str]:
+    """Two members that a list may have, as they stand in a file."""
+    kinds: list[Any] = [model]
+    for part in place:
+        if isinstance(part, str):
+            fields = [kind.model_fields for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+            kinds = list(_within(each[part].annotation for each in fields if part in each))
+    if int in kinds or float in kinds:
+        return "1", "2"
+    words = [json.dumps(kind) for kind in kinds if isinstance(kind, str)]
+    return (words[0], words[1]) if len(words) > 1 else ('"one"', '"two"')
+
+
+def _within(annotations: Iterable[Any]) -> Iterator[Any]:
+    """Types, and what they are made of."""
+    for annotation in annotations:
+        yield annotation
+        if isinstance(annotation, type) and issubclass(annotation, Enum):
+            yield from (member.value for member in annotation)
+        yield from _within(get_args(annotation))
 
 
 def _tables(model: type[BaseModel], name: str = "") -> Iterator[tuple[str, list[str]]]:
