@@ -185,7 +185,7 @@ _DDR3 = {"part": "ddr3_1600"}
 
 def test_banks_that_cannot_be_are_refused_in_one_line(tmp_path: Path) -> None:
     assert "part = 'ddr3_160' is not built in: did you mean ddr3_1600?" in refused({"part": "ddr3_160"}, tmp_path)
-    assert "dram.banks.t_cl: is missing; there is no default for it" in refused({"count": 8}, tmp_path)
+    assert "bandwidth, t_cl, t_cwl" in refused({"count": 8}, tmp_path)
     assert "count = 6 must be a power of two" in refused(_DDR3 | {"count": 6}, tmp_path)
     text = refused(_DDR3 | {"access_bytes": 4096}, tmp_path)
     assert "access_bytes = 4096 is more than a row of 2048 bytes" in text
