@@ -63,10 +63,11 @@ def served(scenario: TextScenario, scheduler: str, device: str | None = None, ch
     return run
 
 
-def test_a_text_has_the_same_numbers_in_any_company() -> None:
+@pytest.mark.parametrize("family", ["random", "qwen2"])
+def test_a_text_has_the_same_numbers_in_any_company(family: str, tmp_path: Path) -> None:
     """Side by side with a chunk of another, in a chunk with places that are left over, or alone."""
-    model = random_model()
-    numbers, chip, tokens = integers(model), load_chip("tiny"), model.tokens("abcdefgh")
+    model = random_model() if family == "random" else pretrained.load(str(decoder(family, tmp_path)), context=16)
+    numbers, chip, tokens = integers(model), load_chip("tiny"), np.arange(8)
     graphs = {news: batch_graph(numbers, news) for news in ((4,), (4, 1), (1,))}
     values: dict[tuple[int, ...], Any] = {}
     for news, texts in (

@@ -4,7 +4,7 @@ A tensor has one step, so a channel that reaches a hundred times as far as the o
 nothing but products follows, a channel can be made smaller and its weights in the next product larger by as much: in
 floating point that says the same (Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias
 Correction", 2019, section 4.1). Each channel here reaches as far, over the calibration text, as the largest of the
-weights that read it; of queries, as the keys that they meet.
+weights that read it; of queries, as the keys that they meet. Heads that share keys and values share their factors.
 """
 
 from __future__ import annotations
@@ -36,17 +36,18 @@ def _equalise(model: LanguageModel, reach: dict[str, Reals], arrays: dict[str, N
     """Multiplies what is in `arrays`."""
     for layer in range(model.layers):
         q, k = (_of_pairs(model, layer, reach[f"{layer}/{name}"]) for name in "qk")
-        by = _factors(q, k)
-        _multiply(arrays, f"{layer}/q", by)
+        by_head = (model.groups, model.sharing, model.head_width)
+        by = _factors(q.reshape(by_head).max(axis=1).reshape(-1), k)
+        _multiply(arrays, f"{layer}/q", by.reshape(model.groups, -1).repeat(model.sharing, axis=0).reshape(-1))
         _multiply(arrays, f"{layer}/k", np.reciprocal(by))
-        pairs = [("v", "v", "o")]
+        pairs = [("v", "v", "o", model.sharing)]
         if model.gated or model.activation == "relu":  # which keep a positive factor
-            pairs.append(("hidden", "up", "down"))
-        for tensor, first, second in pairs:
+            pairs.append(("hidden", "up", "down", 1))
+        for tensor, first, second, readers in pairs:
             weights = arrays[f"{layer}/{second}.weight"]
-            by = _factors(reach[f"{layer}/{tensor}"], np.abs(weights).max(axis=0))
+            by = _factors(reach[f"{layer}/{tensor}"], np.abs(weights).max(axis=0).reshape(readers, -1).max(axis=0))
             _multiply(arrays, f"{layer}/{first}", by)
-            arrays[f"{layer}/{second}.weight"] = weights / by
+            arrays[f"{layer}/{second}.weight"] = weights / np.tile(by, readers)
 
 
 def _reach(model: LanguageModel) -> dict[str, Reals]:
@@ -68,7 +69,7 @@ def _of_pairs(model: LanguageModel, layer: int, reach: Reals) -> Reals:
     """The larger of both numbers that a rotary position turns into each other."""
     if (rotary := model.turn(layer)) is None:
         return reach
-    heads, half = reach.reshape(model.heads, -1).copy(), rotary.turned // 2
+    heads, half = reach.reshape(-1, model.head_width).copy(), rotary.turned // 2
     larger = np.maximum(heads[:, :half], heads[:, half : 2 * half])
     heads[:, : 2 * half] = np.tile(larger, (1, 2))
     return heads.reshape(-1)

@@ -82,7 +82,7 @@ def regions_of(model: LanguageModel, texts: int = 1) -> tuple[Region, ...]:
     other."""
     width, context = model.width, model.context
     caches = [
-        Region(named(f"{layer}/{name}", text, texts), width, 2 * context, model.heads)
+        Region(named(f"{layer}/{name}", text, texts), model.key_width, 2 * context, model.groups)
         for text in range(texts)
         for layer in range(model.layers)
         for name in "kv"

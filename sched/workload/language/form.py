@@ -5,7 +5,7 @@ What the chip does is a division by the root mean square, products, and a functi
 - gains of a normalisation are in the weights behind it, and its biases in theirs;
 - a layer normalisation takes the mean away first. Nothing else reads the residual, so whatever is added to it may have
   no mean: embeddings, positions, and what each layer adds have theirs taken away;
-- keys and values that several heads share are made for each of these;
+- of heads that share keys and values the first ones of all groups come first where the residual reads them;
 - factors (of embeddings, of what is added, of scores) are in the weights before them;
 - where a position turns a number and its neighbour, what makes them has another order: number i and number i + half.
 """
@@ -86,8 +86,8 @@ class DecoderWeights:
         if self.decoder.query_gains:
             products["q"] = products["q"].times(self.decoder.query_gains[layer])
         if self.decoder.pairs:
-            order = self._half_by_half()
-            products |= {name: products[name].rows(order) for name in "qk"}
+            heads = {"q": self.decoder.shape.heads, "k": self.decoder.shape.groups}
+            products |= {name: products[name].rows(self._half_by_half(count)) for name, count in heads.items()}
         hidden = tensors.hidden(layer)
         for name in hidden.keys() - {"down"}:
             products[name] = self._behind(hidden[name], tensors.of_layer(layer, layout.feed))
@@ -107,7 +107,7 @@ class DecoderWeights:
             if norm:
                 own = 1 if self.decoder.normed == shape.heads else heads  # those of one head are for all
                 gains = self._gains(tensors.of_layer(layer, norm), own * shape.each)
-                arrays[f"{layer}/{name}.gain"] = gains[tensors.for_heads(own)]
+                arrays[f"{layer}/{name}.gain"] = np.tile(gains, heads // own)
         for name, norm in (("o", layout.o_norm), ("down", layout.down_norm)):
             if norm:
                 arrays[f"{layer}/{name}.gain"] = self._gains(tensors.of_layer(layer, norm), shape.width)
@@ -127,10 +127,10 @@ class DecoderWeights:
         """What is added to the residual, [..., W], as normalisations see it."""
         return array - array.mean(axis=-1, keepdims=True) if self.decoder.centred else array
 
-    def _half_by_half(self) -> NDArray[np.int64]:
-        """Rows of all heads, of each first the even ones that turn, then the odd ones, then those that stay."""
+    def _half_by_half(self, heads: int) -> NDArray[np.int64]:
+        """Rows of so many heads, of each first the even ones that turn, then the odd ones, then those that stay."""
         shape, rotary = self.decoder.shape, self.decoder.rotary[0]
         turned = rotary.turned if rotary else 0
         own = np.arange(shape.each)
         order = np.concatenate([own[:turned:2], own[1:turned:2], own[turned:]])
-        return (np.arange(shape.heads)[:, None] * shape.each + order).reshape(-1)
+        return (np.arange(heads)[:, None] * shape.each + order).reshape(-1)

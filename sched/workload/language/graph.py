@@ -5,6 +5,9 @@ last belong to the new tokens, read where they lie. Scores have a channel for ea
 each key, so whole-block operations of the vector unit make a softmax of them. Two inputs say which keys count: `keep`
 (1, or 0) and `mask` (0, or -128). So one network serves all lengths.
 
+Keys and values that several heads share are made, kept and read once: queries of these heads, and what they take of
+the values, are rows of pixels of one product.
+
 In a step of several texts the products with weights are those of all tokens together, so weights are read once. Each
 text has an attention, caches and inputs of its own, whose names end with its number in the step.
 """
@@ -93,7 +96,7 @@ class StepBuilder:
         x = self._input("x", self.integers.steps["x"])
         for rotary in self.model.turns:
             for name in reference.waves(self.model, rotary):
-                self._input(name, self.integers.steps[name], self.model.attention_width)
+                self._input(name, self.integers.steps[name], self.model.key_width, self.model.sharing)
         self._counted()
         for layer in range(self.model.layers):
             rescaled, feed = self._attended(layer, x)
@@ -126,9 +129,9 @@ class StepBuilder:
         table = np.clip(np.rint(function(numbers * self.steps[x]) / step), -128, 127).astype(np.int8)
         return self._add("table", y, (x,), step, table=table)
 
-    def _input(self, name: str, step: float, channels: int = 0) -> str:
-        """An input with a pixel for each token; `channels`: 0 for as many as a token has between layers."""
-        self.inputs.append(Value(name, channels or self.model.width, 1, sum(self.news), step))
+    def _input(self, name: str, step: float, channels: int = 0, rows: int = 1) -> str:
+        """An input with a pixel for each token in each row; `channels`: 0 for as many as a token has between layers."""
+        self.inputs.append(Value(name, channels or self.model.width, rows, sum(self.news), step))
         self.steps[name] = step
         return name
 
@@ -192,28 +195,46 @@ class StepBuilder:
         )  # fmt: skip
 
     def _placed(self, layer: int, name: str, x: str, gain: float = 1.0) -> str:
-        """Queries or keys, by that product: turned by their positions if these are rotary. Who turns a pair of numbers
-        adds cos times the pair and sin times the pair the other way round."""
-        name, rotary = f"{layer}/{name}", self.model.turn(layer)
-        still = name if rotary is None else f"{name}/still"
-        if f"{name}.gain" in self.model.arrays:
-            self._gained(name, x, still, name, self.model.normed, gain)
-        else:
-            self._product(name, x, still, gain=gain, y_step=name)
+        """Keys ("k") or queries ("q"), a row of pixels for each head of a group: turned by their positions if these are
+        rotary. Who turns a pair of numbers adds cos times the pair and sin times the pair the other way round."""
+        at, rotary, rows = f"{layer}/{name}", self.model.turn(layer), self.model.sharing if name == "q" else 1
+        if rotary is None and rows == 1:
+            return self._made(layer, name, x, at, gain)
+        step, still = self.integers.steps[at], self._made(layer, name, x, f"{at}/still", gain)
+        across = self._across(f"{still}/swapped" if rotary else at, still, self.model.groups * rows)
         if rotary is None:
-            return name
-        step, parts = self.integers.steps[name], list[str]()
+            return self._by_group(at, across, rows)
+        factors = still if rows == 1 else self._by_group(f"{still}/by_group", across, rows)
+        parts = list[str]()
         for factor, wave in zip(
-            (still, self._swapped(still, rotary)), reference.waves(self.model, rotary), strict=True
+            (factors, self._swapped(still, across, rotary, rows)), reference.waves(self.model, rotary), strict=True
         ):
-            scale = self.integers.multiplier(f"{name}/{wave}", self.integers.steps[wave])
-            parts.append(self._add("mul", f"{name}/{wave}", (factor, wave), step, scale=scale))
-        return self._add("add", name, parts, step)
+            scale = self.integers.multiplier(f"{at}/{wave}", self.integers.steps[wave])
+            own = wave if rows == self.model.sharing else self._first_row(wave)
+            parts.append(self._add("mul", f"{at}/{wave}", (factor, own), step, scale=scale))
+        return self._add("add", at, parts, step)
 
-    def _swapped(self, x: str, rotary: Rotary) -> str:
-        """`reference.swapped`, by moves alone: a head's numbers are pixels meanwhile."""
-        step, heads, width, half = self.steps[x], self.model.heads, self.model.head_width, rotary.turned // 2
-        across = self._across(f"{x}/swapped", x, heads)
+    def _made(self, layer: int, name: str, x: str, y: str, gain: float) -> str:
+        """Queries or keys `y` by the product of that name, in their step, normalised if they are."""
+        at = f"{layer}/{name}"
+        if f"{at}.gain" in self.model.arrays:
+            return self._gained(at, x, y, at, self.model.parts(name), gain)
+        return self._product(at, x, y, gain=gain, y_step=at)
+
+    def _by_group(self, name: str, across: str, rows: int) -> str:
+        """Heads that are channels, their numbers pixels: turned back, so many heads of a group in a row each."""
+        return self._add("transpose", name, (across,), self.steps[across], groups=self.model.groups, rows=rows)
+
+    def _first_row(self, x: str) -> str:
+        """The first row of pixels."""
+        first = f"{x}/first"
+        if first not in self.steps:
+            self._add("slice", first, (x,), self.steps[x], window=Window(pad_bottom=self.model.sharing - 1))
+        return first
+
+    def _swapped(self, x: str, across: str, rotary: Rotary, rows: int) -> str:
+        """`reference.swapped` of `x`, by moves alone. `across`: the same, a head's numbers pixels meanwhile."""
+        step, width, half = self.steps[x], self.model.head_width, rotary.turned // 2
         parts, places = list[str](), list[PastePlace]()
         for at, first, count in ((0, half, half), (half, 0, half), (2 * half, 2 * half, width - 2 * half)):
             if count:
@@ -221,7 +242,7 @@ class StepBuilder:
                 parts.append(self._add("slice", f"{x}/from{first}", (across,), step, window=window))
                 places.append(PastePlace(0, at, 1, 1, 1, count))
         swapped = self._add("paste", f"{x}/swapped/by_head", parts, step, places=tuple(places))
-        return self._add("transpose", f"{x}/swapped", (swapped,), step, groups=heads)
+        return self._by_group(f"{x}/swapped", swapped, rows)
 
     def _gained(self, name: str, x: str, y: str, y_step: str, parts: int = 1, gain: float = 1.0) -> str:
         """The product of that name, each of its parts normalised, times its gains and `gain`, in the step of `y_step`.
@@ -281,7 +302,7 @@ class StepBuilder:
         context, step = self.model.context, self.integers.steps[name]
         old = context - tokens
         past = f"{new}/past"
-        self.inputs.append(Value(past, self.model.attention_width, 1, old, step))
+        self.inputs.append(Value(past, self.model.key_width, 1, old, step))
         places = PastePlace(0, 0, 1, 1, 1, old), PastePlace(0, old, 1, 1, 1, tokens)
         rows = self._add("paste", f"{new}/rows", (past, new), step, places=places)
         self.caches.append(Cache(rows, past, new, 2 * context, self._region(new)))
@@ -315,18 +336,18 @@ class StepBuilder:
         """The values of a text, keys along channels."""
         values, step = self._cached(f"{layer}/v", text), self.integers.steps[f"{layer}/v"]
         name = self._named(f"{layer}/v/turned", text)
-        return self._add("transpose", name, (values,), step, groups=self.model.heads)
+        return self._add("transpose", name, (values,), step, groups=self.model.groups)
 
     def _shares(self, layer: int, text: int, keys: str) -> str:
         """What each new token of a text takes of each of its keys."""
-        integers, heads, name = self.integers, self.model.heads, self._named(f"{layer}/attention", text)
+        integers, groups, name = self.integers, self.model.groups, self._named(f"{layer}/attention", text)
         cap, met = self.model.score_cap, "uncapped" if self.model.score_cap else "scores"
         steps = {each: integers.steps[f"{layer}/{each}"] for each in {"q", "k", "scores", met}}
         q = self._of_text(f"{layer}/q", text)
         keep, mask = self._named("keep", text), self._named("mask", text)
         scale = integers.multiplier(f"{layer}/scores", steps["q"], steps["k"], 1 / steps[met])
         scores = self._named(f"{layer}/{met}", text)
-        self._add("product", scores, (keys, q), steps[met], groups=heads, scale=scale)
+        self._add("product", scores, (keys, q), steps[met], groups=groups, scale=scale)
         if cap:
             result = self._named(f"{layer}/scores", text)
             scores = self._tabled(scores, result, partial(reference.capped, cap=cap), f"{layer}/scores")
@@ -337,17 +358,25 @@ class StepBuilder:
         shares = Layer("normalise", name, (counted.output,), by="sum", scale=over.scale, times16=True)
         self.layers += [less, table, counted, shares]
         self.steps |= {less.output: steps["scores"]} | dict.fromkeys((table.output, counted.output, name), 1 / ONE)
-        return self._add("transpose", f"{name}/by_key", (name,), 1 / ONE, groups=heads)
+        return self._add("transpose", f"{name}/by_key", (name,), 1 / ONE, groups=groups, rows=self.model.sharing)
 
     def _mixed(self, layer: int, pairs: list[tuple[str, str]]) -> str:
         """Values by their shares, of all texts side by side."""
         integers, step = self.integers, self.integers.steps[f"{layer}/mixed"]
         scale = integers.multiplier(f"{layer}/mixed", integers.steps[f"{layer}/v"] / ONE, 1 / step)
+        rows = self.model.sharing
+        result = f"{layer}/mixed" if rows == 1 else f"{layer}/mixed/by_group"
         mixed = [
-            self._add("product", self._named(f"{layer}/mixed", text), pair, step, groups=self.model.heads, scale=scale)
+            self._add("product", self._named(result, text), pair, step, groups=self.model.groups, scale=scale)
             for text, pair in enumerate(pairs)
         ]
-        if len(mixed) == 1:
-            return mixed[0]
-        places = [PastePlace(0, sum(self.news[:text]), 1, 1, 1, tokens) for text, tokens in enumerate(self.news)]
-        return self._add("paste", f"{layer}/mixed", mixed, step, places=tuple(places))
+        if len(mixed) > 1:
+            places = [PastePlace(0, sum(self.news[:text]), 1, 1, rows, tokens) for text, tokens in enumerate(self.news)]
+            self._add("paste", result, mixed, step, places=tuple(places))
+        if rows == 1:
+            return result
+        heads = [
+            self._add("slice", f"{result}{row}", (result,), step, window=Window(pad_top=row, pad_bottom=rows - 1 - row))
+            for row in range(rows)
+        ]
+        return self._add("concat", f"{layer}/mixed", heads, step)

@@ -84,12 +84,15 @@ class Integers:
         return number
 
     def entered(self, tokens: NDArray[np.int64], first: int) -> dict[str, NDArray[np.int8]]:
-        """What goes into a step by name, int8 [1, ..., 1, tokens]: `x` into the first layer and, of a model with rotary
-        positions, cosines and sines (`reference.turns`). `first`: position of the first token."""
-        real = {"x": reference.embedded(self.model, tokens, first)}
-        real |= reference.turns(self.model, len(tokens), first)
+        """What goes into a step by name, int8 [1, ..., tokens]: `x` into the first layer, in one row, and, of a model
+        with rotary positions, cosines and sines (`reference.turns`) of all groups, a row for each of their heads.
+        `first`: position of the first token."""
+        groups, rows = self.model.groups, self.model.sharing
+        real = {"x": reference.embedded(self.model, tokens, first).T[:, None]}
+        for name, wave in reference.turns(self.model, len(tokens), first).items():
+            real[name] = np.tile(wave.T[:, None], (groups, rows, 1))
         return {
-            name: np.clip(np.rint(value / self.steps[name]), -128, 127).astype(np.int8).T[None, :, None, :].copy()
+            name: np.clip(np.rint(value / self.steps[name]), -128, 127).astype(np.int8)[None]
             for name, value in real.items()
         }
 

@@ -97,22 +97,13 @@ class DecoderTensors:
         return name and self.layout.layer.format(layer) + name
 
     def attention(self, layer: int) -> dict[str, Product]:
-        """q, k and v, with rows for each head, of which those of one group have the same keys and values."""
+        """q with rows for each head, k and v with rows for each group of them."""
         layout, shape = self.layout, self.shape
         own = {"q": shape.heads, "k": shape.groups, "v": shape.groups}
         if layout.q == layout.k:
             fused = self._product(layer, "q", sum(own.values()) * shape.each, shape.width)
-            products = {name: fused.rows(rows) for name, rows in self._fused().items()}
-        else:
-            products = {
-                name: self._product(layer, name, count * shape.each, shape.width) for name, count in own.items()
-            }
-        return {name: product.rows(self.for_heads(own[name])) for name, product in products.items()}
-
-    def for_heads(self, count: int) -> NDArray[np.int64]:
-        """Of `count` heads' numbers those that each head takes."""
-        rows = np.arange(count * self.shape.each).reshape(count, -1)
-        return rows.repeat(self.shape.heads // count, axis=0).reshape(-1)
+            return {name: fused.rows(rows) for name, rows in self._fused().items()}
+        return {name: self._product(layer, name, count * shape.each, shape.width) for name, count in own.items()}
 
     def _fused(self) -> dict[str, NDArray[np.int64]]:
         """Rows of q, k and v in their matrix."""
@@ -124,8 +115,11 @@ class DecoderTensors:
         return {"q": by_group[:, :-2].reshape(-1), "k": by_group[:, -2].reshape(-1), "v": by_group[:, -1].reshape(-1)}
 
     def out(self, layer: int) -> Product:
-        """What goes from the heads to the residual."""
-        return self._product(layer, "o", self.shape.width, self.shape.heads * self.shape.each)
+        """What goes from the heads to the residual: it reads the first head of each group, then the second, ..."""
+        heads, groups, each = self.shape.heads, self.shape.groups, self.shape.each
+        product = self._product(layer, "o", self.shape.width, heads * each)
+        columns = np.arange(heads * each).reshape(groups, -1, each).swapaxes(0, 1).reshape(-1)
+        return Product(product.w[:, columns], product.bias)
 
     def hidden(self, layer: int) -> dict[str, Product]:
         """up and down, and gate if there is one."""

@@ -74,9 +74,13 @@ class LanguageModel:
     `gain`: of scores, 0 for one over the root of a head's width; `epsilon`: beside a mean of squares. `ends`: tokens
     behind which a text is over.
 
-    With `N/q.gain` and `N/k.gain` queries and keys are normalised before positions turn them, in `normed` parts, and
-    multiplied by that. With `N/o.gain` and `N/down.gain` that is done with what is added to the residual. `score_cap`,
-    `output_cap`: c of c tanh(x / c), which scores of keys and of tokens become; 0 for none."""
+    `N/k.weight` and `N/v.weight` may have fewer rows than `N/q.weight`, whose heads then share keys and values: those
+    of a group follow each other. `N/o.weight` reads the first head of each group, then the second of each, ...
+
+    With `N/q.gain` and `N/k.gain` queries and keys are normalised before positions turn them, queries in `normed` parts
+    (all of them, or heads), and multiplied by that. With `N/o.gain` and `N/down.gain` that is done with what is added
+    to the residual. `score_cap`, `output_cap`: c of c tanh(x / c), which scores of keys and of tokens become; 0 for
+    none."""
 
     name: str
     arrays: dict[str, Reals]
@@ -109,14 +113,28 @@ class LanguageModel:
         return len(self.arrays["position"]) if "position" in self.arrays else self.longest
 
     @property
-    def attention_width(self) -> int:
-        """Numbers of all heads of a token."""
-        return len(self.arrays["0/q.weight"])
-
-    @property
     def head_width(self) -> int:
         """Numbers of a head."""
-        return self.attention_width // self.heads
+        return len(self.arrays["0/q.weight"]) // self.heads
+
+    @property
+    def key_width(self) -> int:
+        """Numbers of all keys of a token, and of its values."""
+        return len(self.arrays["0/k.weight"])
+
+    @property
+    def groups(self) -> int:
+        """How many keys and values a token has: those of a group are for several heads."""
+        return self.key_width // self.head_width
+
+    @property
+    def sharing(self) -> int:
+        """Heads of a group."""
+        return self.heads // self.groups
+
+    def parts(self, name: str) -> int:
+        """In how many parts queries ("q") or keys ("k") are normalised."""
+        return min(self.normed, self.groups) if name == "k" else self.normed
 
     @property
     def gated(self) -> bool:

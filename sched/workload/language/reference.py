@@ -39,24 +39,22 @@ def waves(model: LanguageModel, rotary: Rotary) -> tuple[str, str]:
 
 
 def turns(model: LanguageModel, count: int, first: int = 0) -> dict[str, Reals]:
-    """The cosines and sines (`waves`) by which rotary positions turn each number of so many tokens, [tokens, A]: A is
-    the width of all heads. Sines are of the angle by which a number turns towards its partner (`swapped`)."""
+    """The cosines and sines (`waves`) by which rotary positions turn each number of a head of so many tokens, [tokens,
+    numbers]. Sines are of the angle by which a number turns towards its partner (`swapped`)."""
     result: dict[str, Reals] = {}
     for rotary in model.turns:
         angles = np.arange(first, first + count)[:, None] * np.array(rotary.frequencies)
         stays = ((0, 0), (0, model.head_width - rotary.turned))
         cos, sin = np.tile(np.cos(angles), (1, 2)), np.concatenate([-np.sin(angles), np.sin(angles)], axis=1)
         for name, wave, still in zip(waves(model, rotary), (cos, sin), (1, 0), strict=True):
-            head = np.pad(rotary.factor * wave, stays, constant_values=still)
-            result[name] = np.tile(head, (1, model.heads)).astype(np.float32)
+            result[name] = np.pad(rotary.factor * wave, stays, constant_values=still).astype(np.float32)
     return result
 
 
-def swapped(model: LanguageModel, rotary: Rotary, x: Reals) -> Reals:
-    """Each number of a head that turns in the place of its partner, [..., A]; the others stay."""
-    heads, half = x.reshape(*x.shape[:-1], model.heads, -1), rotary.turned // 2
-    partners = [heads[..., half : 2 * half], heads[..., :half], heads[..., 2 * half :]]
-    return np.concatenate(partners, axis=-1).reshape(x.shape)
+def swapped(rotary: Rotary, heads: Reals) -> Reals:
+    """Each number of a head that turns in the place of its partner, [..., numbers]; the others stay."""
+    half = rotary.turned // 2
+    return np.concatenate([heads[..., half : 2 * half], heads[..., :half], heads[..., 2 * half :]], axis=-1)
 
 
 def _linear(model: LanguageModel, name: str, x: Reals) -> Reals:
@@ -78,7 +76,7 @@ def scores(model: LanguageModel, tokens: Tokens, watch: Watch = _ignore) -> Real
 
 def _scores(model: LanguageModel, tokens: Tokens, watch: Watch) -> Reals:
     x = embedded(model, tokens)
-    count, heads = len(tokens), model.heads
+    count, by_head = len(tokens), (len(tokens), model.groups, -1, model.head_width)
     causal = np.triu(np.full((count, count), -np.inf, np.float32), 1)
     watch("x", x)
     for layer in range(model.layers):
@@ -86,15 +84,15 @@ def _scores(model: LanguageModel, tokens: Tokens, watch: Watch) -> Reals:
         q, k = _placed(model, layer, "q", y, watch, model.score_gain), _placed(model, layer, "k", y, watch)
         v = _linear(model, f"{layer}/v", y)
         watch(f"{layer}/v", v)
-        by_head = [value.reshape(count, heads, -1).transpose(1, 0, 2) for value in (q, k, v)]
-        scored = by_head[0] @ by_head[1].transpose(0, 2, 1)
+        q, k, v = (value.reshape(by_head).transpose(1, 2, 0, 3) for value in (q, k, v))
+        scored = q @ k.swapaxes(2, 3)
         seen = np.where(causal < 0, np.float32(0), scored).astype(np.float32)
         if model.score_cap:
             watch(f"{layer}/uncapped", seen)
             scored, seen = (capped(each, model.score_cap) for each in (scored, seen))
         watch(f"{layer}/scores", seen)
         e = np.exp(scored + causal - (scored + causal).max(axis=-1, keepdims=True))
-        mixed = (e / e.sum(axis=-1, keepdims=True) @ by_head[2]).transpose(1, 0, 2).reshape(count, -1)
+        mixed = (e / e.sum(axis=-1, keepdims=True) @ v).transpose(2, 1, 0, 3).reshape(count, -1)
         watch(f"{layer}/mixed", mixed)
         x = x + _added(model, f"{layer}/o", mixed, watch)
         watch(f"{layer}/y", x)
@@ -135,7 +133,7 @@ def _placed(model: LanguageModel, layer: int, name: str, x: Reals, watch: Watch,
     value = _linear(model, at, x)
     if (gains := model.arrays.get(f"{at}.gain")) is not None:
         watch(f"{at}/long", value)
-        parts = value.reshape(len(value), model.normed, -1)
+        parts = value.reshape(len(value), model.parts(name), -1)
         over = normalised(parts, model.epsilon).reshape(value.shape)
         watch(f"{at}/over", over)
         value = over * gains
@@ -143,8 +141,9 @@ def _placed(model: LanguageModel, layer: int, name: str, x: Reals, watch: Watch,
     if rotary:
         watch(at, value)  # what is turned is in the step of what comes of it
         turn = turns(model, len(x))
-        cos, sin = waves(model, rotary)
-        value = value * turn[cos] + swapped(model, rotary, value) * turn[sin]
+        cos, sin = (turn[wave][:, None] for wave in waves(model, rotary))
+        heads = value.reshape(len(x), -1, model.head_width)
+        value = (heads * cos + swapped(rotary, heads) * sin).reshape(value.shape)
     watch(at, value)
     return value
 

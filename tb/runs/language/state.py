@@ -83,7 +83,7 @@ class TextState:
 
 def first_state(model: LanguageModel, prompt: str) -> TextState:
     """Before the first step. Raises LanguageError for a character without a token."""
-    empty = np.zeros((model.attention_width, 0), np.int8)
+    empty = np.zeros((model.key_width, 0), np.int8)
     caches = {f"{layer}/{name}": empty for layer in range(model.layers) for name in "kv"}
     none = np.zeros((len(model.mixtures), max(map(model.experts, model.mixtures), default=0)), np.int64)
     return TextState(model.tokens(prompt).tolist(), caches, none, none.copy())
@@ -131,11 +131,7 @@ def load(path: Path, model: LanguageModel, setting: Mapping[str, str | int]) -> 
     shapes = {array.shape for array in state.caches.values()}
     types = {array.dtype for array in state.caches.values()}
     wrong = len(shapes) != 1 or types != {np.dtype(np.int8)} or len(next(iter(shapes))) != 2
-    if (
-        wrong
-        or next(iter(shapes))[0] != model.attention_width
-        or not state.read <= len(state.tokens) <= model.context + 1
-    ):
+    if wrong or next(iter(shapes))[0] != model.key_width or not state.read <= len(state.tokens) <= model.context + 1:
         raise TextStateError(f"{path}: its cache is none of {model.name}; delete it to begin anew")
     if state.tokens and not 0 <= min(state.tokens) <= max(state.tokens) < len(model.arrays["embedding"]):
         raise TextStateError(f"{path}: has tokens that {model.name} has not; delete it to begin anew")

@@ -100,7 +100,7 @@ class LanguageStep:
         arrays |= attended(context, self.integers.model.heads, self.tokens, before + self.tokens)
         for cache in self.graph.caches:
             width = self.graph.value(cache.past).width
-            past = np.zeros((1, self.integers.model.attention_width, 1, width), np.int8)
+            past = np.zeros((1, self.integers.model.key_width, 1, width), np.int8)
             some = caches[cache.new][:, -width:]
             past[0, :, 0, width - some.shape[1] :] = some
             arrays[cache.past] = past

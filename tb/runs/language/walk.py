@@ -85,7 +85,7 @@ class Walk:
             arrays |= {named(name, text, count): array for name, array in counts.items()}
             for name, array in caches.items():
                 width = model.context - places
-                past, some = np.zeros((1, model.width, 1, width), np.int8), array[:, -width:]
+                past, some = np.zeros((1, model.key_width, 1, width), np.int8), array[:, -width:]
                 past[0, :, 0, width - some.shape[1] :] = some
                 arrays[f"{named(name, text, count)}/past"] = past
         return arrays | {"x": np.concatenate(rows, axis=3)}

@@ -99,14 +99,14 @@ class BatchStep:
         for text, (tokens, caches) in enumerate(texts):
             places, before = self.news[text], _length(caches)
             for name, entered in self.integers.entered(tokens, before).items():
-                row = np.zeros((1, entered.shape[1], 1, places), np.int8)
+                row = np.zeros((*entered.shape[:3], places), np.int8)
                 row[..., places - len(tokens) :] = entered
                 rows.setdefault(name, []).append(row)
             counts = attended(model.context, model.heads, places, before + len(tokens))
             arrays |= {named(name, text, len(self.news)): array for name, array in counts.items()}
             pasts = {cache.new: cache.past for cache in self.graph.caches}
             for name, new in self._names(text).items():
-                past = np.zeros((1, model.attention_width, 1, model.context - places), np.int8)
+                past = np.zeros((1, model.key_width, 1, model.context - places), np.int8)
                 past[0, :, 0, past.shape[3] - before :] = caches[name]
                 arrays[pasts[new]] = past
         return arrays | {name: np.concatenate(row, axis=3) for name, row in rows.items()}
@@ -155,12 +155,12 @@ def cache_names(model: LanguageModel) -> tuple[str, ...]:
 
 def no_caches(model: LanguageModel) -> Caches:
     """Those of a text of which nothing has been read."""
-    return dict.fromkeys(cache_names(model), np.zeros((model.attention_width, 0), np.int8))
+    return dict.fromkeys(cache_names(model), np.zeros((model.key_width, 0), np.int8))
 
 
 def check_seats(model: LanguageModel, chip: ChipConfig, seats: int) -> None:
     """Raises LanguageError if the caches of so many texts alone are larger than the chip's DRAM."""
-    words = 2 * model.layers * -(-model.attention_width // chip.lanes) * 2 * model.context
+    words = 2 * model.layers * -(-model.key_width // chip.lanes) * 2 * model.context
     room = chip.dram.words * len(chip.drams)
     if words * seats > room:
         mend = f"take at most seats = {room // words}" if room >= words else "take a model with a shorter context"

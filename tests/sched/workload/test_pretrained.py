@@ -71,14 +71,14 @@ def test_it_says_what_transformers_says(family: str, tmp_path: Path) -> None:
     assert pretrained.load(str(folder / "config.json"), context=20).context == 20
 
 
-@pytest.mark.parametrize("family", slow_but(DECODERS, "qwen3"))
+@pytest.mark.parametrize("family", slow_but(DECODERS, "gpt_bigcode", "qwen3"))
 def test_its_integers_are_near_and_the_same_however_a_prompt_is_cut(family: str, tmp_path: Path) -> None:
     model = pretrained.load(str(decoder(family, tmp_path)), context=24)
     numbers, tokens = integers(model), model.tokens(model.held_out)[:12]
     found: list[Any] = []
     for count in (1, 4, 12):
         graph = step_graph(numbers, count)
-        none = np.zeros((model.attention_width, 0), np.int8)
+        none = np.zeros((model.key_width, 0), np.int8)
         caches: dict[str, Any] = {cache.new: none for cache in graph.caches}
         rows: list[Any] = []
         for first in range(0, len(tokens), count):
@@ -103,11 +103,25 @@ def test_a_step_reads_each_weight_once(family: str, tmp_path: Path) -> None:
     assert sum(layer.w.size for layer in graph.layers if layer.kind == "depthwise" and layer.w is not None) == gains
 
 
+@pytest.mark.parametrize(("family", "groups"), [("gpt_bigcode", 1), ("llama", 2), ("olmo2", 2), ("gpt_neox", 2)])
+def test_keys_and_values_that_heads_share_are_made_once(family: str, groups: int, tmp_path: Path) -> None:
+    model = pretrained.load(str(decoder(family, tmp_path)), context=24)
+    width = groups * model.head_width
+    assert (model.groups, model.sharing * groups, model.key_width) == (groups, model.heads, width)
+    graph = step_graph(integers(model), 3)
+    assert {graph.value(cache.rows).channels for cache in graph.caches} == {width}
+    assert {model.arrays[f"0/{name}.weight"].shape for name in "kv"} == {(width, model.width)}
+    assert {layer.groups for layer in graph.layers if layer.kind == "product"} == {groups}
+    assert graph.value("0/q").height == graph.value("0/attention/by_key").height == model.sharing
+
+
 def _noise(model: LanguageModel) -> float:
     """Decibels between the scores and what integers make of them."""
     numbers, tokens = integers(model), model.tokens(model.held_out)[:12]
     graph, real = step_graph(numbers, 12), reference.scores(model, tokens)
-    scores, _ = run(graph, model, tokens, {cache.new: np.zeros((16, 0), np.int8) for cache in graph.caches})
+    scores, _ = run(
+        graph, model, tokens, {cache.new: np.zeros((model.key_width, 0), np.int8) for cache in graph.caches}
+    )
     near = scores * numbers.steps["scores"]
     return float(10 * np.log10(np.square(real).sum() / np.square(near - real).sum()))
 
