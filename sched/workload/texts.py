@@ -2,6 +2,8 @@
 
     name = "chat"
     model = "shakespeare"
+    context = 64            # of a folder or a GGUF file: tokens that it looks at
+    calibrate = "own.txt"   # and a text like those that it will write, beside this file
     seats = 4               # texts whose keys and values are in memory at a time
     chunk = 16              # tokens of a prompt that a step reads
     ttft_limit = 500_000    # cycles from arrival to the first token
@@ -74,13 +76,21 @@ class TextRequest:
 @dataclass(frozen=True)
 class TextScenario:
     """`requests` in order of arrival; of equal ones, as they are written. `seats`: texts whose keys and values are in
-    memory at a time, and so most of a step; `chunk`: tokens of a prompt that a step reads."""
+    memory at a time, and so most of a step; `chunk`: tokens of a prompt that a step reads. `calibrate`, `context`: of
+    the model, see `pretrained.load`."""
 
     name: str
     model: str
     seats: int
     chunk: int
     requests: tuple[TextRequest, ...]
+    calibrate: Path | None = None
+    context: int = 0
+
+    @property
+    def source(self) -> tuple[str, Path | None, int]:
+        """The model and how it is read, as `pretrained.load` takes them."""
+        return self.model, self.calibrate, self.context
 
     def read_by(self, model: LanguageModel) -> TextScenario:
         """The same, with prompts as long as the model's tokens of them. Raises LanguageError for a character without a
@@ -99,17 +109,19 @@ class TextScenario:
                 f"chunk = {self.chunk}: model {model.name} looks at {model.context} tokens; take at most "
                 f"{model.context - 1}"
             )
+        longer = f", or take a larger context, up to {model.reach}" if model.reach > model.context else ""
         for request in self.requests:
             model.tokens(request.text)
             if request.prompt > model.context:
                 raise ScenarioError(
                     f"{request.where}: a prompt of {request.prompt} tokens is longer than the context of model "
-                    f"{model.name}, {model.context}; shorten it, or have a trace divided by `shrink`"
+                    f"{model.name}, {model.context}; shorten it, or have a trace divided by `shrink`{longer}"
                 )
             if (tokens := request.prompt + request.output - 1) > model.context:
                 raise ScenarioError(
                     f"{request.where}: a prompt of {request.prompt} tokens and an output of {request.output} are "
-                    f"{tokens} tokens to look at, model {model.name} looks at {model.context}; shorten one of them"
+                    f"{tokens} tokens to look at, model {model.name} looks at {model.context}; shorten one of "
+                    f"them{longer}"
                 )
 
 
@@ -144,6 +156,16 @@ class _File(_Model):
     model: Annotated[
         str, Field(min_length=1, description="a model that ships, or beside the scenario an .npz file or a folder")
     ]
+    context: (
+        Annotated[int, Field(ge=2, le=LONGEST, description="tokens that a model of a folder or a GGUF file looks at")]
+        | None
+    ) = None
+    calibrate: (
+        Annotated[
+            str, Field(min_length=1, description="beside the scenario: a text for the steps of such a model's int8")
+        ]
+        | None
+    ) = None
     seats: Annotated[int, Field(ge=1, le=64, description="texts whose keys and values are in memory at a time")] = 4
     chunk: Annotated[int, Field(ge=2, le=4096, description="tokens of a prompt that a step reads")] = 16
     ttft_limit: Cycles | None = None
@@ -196,7 +218,8 @@ def _scenario(values: dict[str, Any], folder: Path) -> TextScenario:
     own = head.model not in SHIPPED and (head.model.endswith(".npz") or beside.exists())
     model = str(beside) if own else head.model
     requests.sort(key=lambda request: request.arrival)
-    return TextScenario(head.name, model, head.seats, head.chunk, tuple(requests))
+    text = folder / head.calibrate if head.calibrate else None
+    return TextScenario(head.name, model, head.seats, head.chunk, tuple(requests), text, head.context or 0)
 
 
 def _requests(values: dict[str, Any], where: str, limits: TextLimits, folder: Path) -> list[TextRequest]:

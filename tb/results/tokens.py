@@ -105,10 +105,10 @@ class TokenFigures(Record):
 
 class TokenRun(Record):
     """A scenario served by one token scheduler. `weight_bits`: 8, or 4 with a scale for each group; `seats`, `chunk`:
-    of the scenario; `wait`: cycles from the end of a step to the launch of the next. `simulator`: "" if the timeline
-    model alone ran. `bytes_checked`: of every tensor of every step; `mismatches`: of these, wrong ones; `divergences`:
-    instructions whose cycles are not the model's; `kept_steps`: of the steps, those that a run which was interrupted
-    had done."""
+    of the scenario; `context`: tokens that the model looks at; `wait`: cycles from the end of a step to the launch of
+    the next. `simulator`: "" if the timeline model alone ran. `bytes_checked`: of every tensor of every step;
+    `mismatches`: of these, wrong ones; `divergences`: instructions whose cycles are not the model's; `kept_steps`: of
+    the steps, those that a run which was interrupted had done."""
 
     scenario: str
     model: str
@@ -121,6 +121,7 @@ class TokenRun(Record):
     weight_bits: Annotated[int, Field(ge=4, le=8)] = 8
     seats: Count
     chunk: Count
+    context: Count = 0
     wait: Count
     figures: TokenFigures
     texts: tuple[TextRow, ...]

@@ -328,11 +328,11 @@ def test_a_context_that_fits_is_said() -> None:
     model = replace(model_of("random", entries(width=8, context=32), "random.npz"), reach=32)
     chip = load_chip("tiny")
     small = chip.model_copy(update={"core": chip.core.model_copy(update={"a_words": 16})})
-    with pytest.raises(LanguageError, match="the model looks at 32 tokens: take a shorter --context, 16 fits"):
+    with pytest.raises(LanguageError, match="the model looks at 32 tokens: take a shorter context, 16 fits"):
         LanguageStep(integers(model), 1, small, "loop_order:effort=quick")
     with pytest.raises(DoesNotFit):
         LanguageStep(integers(replace(model, reach=0)), 1, small, "loop_order:effort=quick")
-    with pytest.raises(LanguageError, match=r"words of each DRAM tile.*, or take a shorter --context"):
+    with pytest.raises(LanguageError, match=r"words of each DRAM tile.*, or take a shorter context"):
         LanguageStep(integers(model), 1, _with_words(chip, 128), "loop_order:effort=quick")
 
 
@@ -397,10 +397,10 @@ def test_the_command_with_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     results = LanguageResults.model_validate_json(Path("a.json").read_text())
     assert (results.model, results.context, results.prompt) == ("gpt2", 20, "what light")
     for more, text in (
-        (["--context", "49"], "the model looks at 48 tokens, a chip at 1023; take a --context of 2 to 48, not 49"),
+        (["--context", "49"], "the model looks at 48 tokens, a chip at 1023; take a context of 2 to 48, not 49"),
         (["--calibrate", "gpt2/model.safetensors"], "is no text in UTF-8"),
         (["--calibrate", "nothing.txt"], "nothing.txt: cannot be read (No such file or directory)"),
-        (["--tokens", "60", "--context", "20"], "take fewer --tokens, or a larger --context, up to 48"),
+        (["--tokens", "60", "--context", "20"], "take fewer --tokens, or a larger context, up to 48"),
     ):
         refused = invoke(*command, *more)
         assert refused.exit_code == 2

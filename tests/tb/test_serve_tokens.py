@@ -128,6 +128,31 @@ def test_a_folder_of_transformers_is_served_on_the_rtl(folder: Path) -> None:
     assert generate(alone).text.startswith(run.texts[0].text.rstrip("\N{REPLACEMENT CHARACTER}"))
 
 
+def test_the_text_and_the_context_of_a_folder(folder: Path) -> None:
+    """In the scenario, as options of `generate` say them; prompts of a length are of the text's rest."""
+    decoder("gpt2", folder)
+    (folder / "own.txt").write_text("what light is the sun? " * 20)
+    text = TEXTS.replace("small.npz", "gpt2").replace("seats = 2", 'seats = 2\ncontext = 20\ncalibrate = "own.txt"')
+    (folder / "two.toml").write_text(text)
+    _, second = (scenario := load(folder / "two.toml")).requests
+    assert served(replace(scenario, requests=(replace(second, output=1),)), "chunked").context == 20
+    for change, wrong in (
+        (text.replace("output = 3", "output = 30"), "shorten one of them, or take a larger context, up to 48"),
+        (text.replace("prompt = 3", "prompt = 30"), "by `shrink`, or take a larger context, up to 48"),
+        (text.replace("own.txt", "none.txt"), "none.txt: cannot be read (No such file or directory); name another"),
+        (text.replace("= 20", "= 49"), "take a context of 2 to 48, not 49"),
+        (text.replace('"gpt2"', '"small.npz"'), "leave `calibrate` and `context` out"),
+        (text.replace("= 20", "= 1"), "context = 1 must be at least 2"),
+    ):
+        (folder / "two.toml").write_text(change)
+        refused = invoke("serve-tokens", "two.toml", "--chip", "tiny", "--model")
+        assert refused.exit_code == 2, refused.output
+        assert wrong in " ".join(refused.stderr.split()).replace("│ ", "").replace(" │", "")
+    (folder / "two.toml").write_text(text)
+    refused = invoke("serve-tokens", "two.toml", "--chip", "tiny", "--model", "--set", "dram.words=64")
+    assert "the weights of model gpt2 alone take" in refused.stderr
+
+
 def test_a_wrong_byte_in_a_cache_is_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A text whose cache lies elsewhere than it should reads other keys."""
     moved = BatchStep._program
@@ -193,8 +218,13 @@ def test_a_cache_larger_than_memory() -> None:
     check_seats(random_model(), small, 2)
     with pytest.raises(LanguageError, match=r"keys and values of 3 texts of random take 768 words .* tiny has 512"):
         check_seats(random_model(), small, 3)
+    tiny = chip.model_copy(update={"dram": replace_words(chip, 128)})
     with pytest.raises(LanguageError, match="or take a model with a shorter context"):
-        check_seats(random_model(), chip.model_copy(update={"dram": replace_words(chip, 128)}), 1)
+        check_seats(random_model(), tiny, 1)
+    with pytest.raises(LanguageError, match="more words, or take a shorter context"):
+        check_seats(replace(random_model(), reach=32), tiny, 1)
+    with pytest.raises(LanguageError, match=r"dram.words=\d+\), or take fewer seats, or take a shorter context$"):
+        BatchStep(integers(replace(random_model(), reach=32)), (1, 1), tiny, "loop_order:effort=quick")
 
 
 def replace_words(chip: Any, words: int) -> Any:

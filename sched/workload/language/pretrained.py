@@ -56,7 +56,7 @@ def load(name: str, text: Path | None = None, context: int = 0, accept: Accept =
     if name in SHIPPED or not is_stored(name):
         if text is not None or context:
             raise LanguageError(
-                f"{name}: has its text and its context in its own file; leave --calibrate and --context out"
+                f"{name}: has its text and its context in its own file; leave `calibrate` and `context` out"
             )
         model = load_archive(name)
         accept(model)
@@ -67,9 +67,11 @@ def load(name: str, text: Path | None = None, context: int = 0, accept: Accept =
     try:
         words = text.read_text(encoding="utf-8")
     except OSError as error:
-        raise LanguageError(f"{text}: cannot be read ({error.strerror}); name another --calibrate") from error
+        raise LanguageError(
+            f"{text}: cannot be read ({error.strerror}); name another text to calibrate with"
+        ) from error
     except ValueError as error:
-        raise LanguageError(f"{text}: is no text in UTF-8 ({error}); name another --calibrate") from error
+        raise LanguageError(f"{text}: is no text in UTF-8 ({error}); name another to calibrate with") from error
     half = min(len(words) // 2, _CALIBRATION)
     return of_stored(_stored(Path(name)), words[:half], words[half : half + _HELD_OUT], context, accept)
 
@@ -90,7 +92,7 @@ def of_stored(
         raise LanguageError(f"{stored.table}: the model looks at one token, and a step at two; take another model")
     if context > longest or context == 1:
         raise LanguageError(
-            f"{stored.table}: the model looks at {family.longest} tokens, a chip at {LONGEST_ROW}; take a --context "
+            f"{stored.table}: the model looks at {family.longest} tokens, a chip at {LONGEST_ROW}; take a context "
             f"of 2 to {longest}, not {context}"
         )
     context = context or min(longest, CONTEXT)
@@ -134,10 +136,10 @@ def of_stored(
         try:
             count = len(model.tokens(text))
         except LanguageError as error:
-            raise LanguageError(f"{error}; name a --calibrate, a text like those that it was trained with") from error
+            raise LanguageError(f"{error}; calibrate with a text like those that it was trained with") from error
         if count < 2:
             raise LanguageError(
-                f"model {model.name}: the text {text[:20]!r} has fewer than two tokens; name a longer --calibrate"
+                f"model {model.name}: the text {text[:20]!r} has fewer than two tokens; calibrate with a longer one"
             )
     return equalised(model)
 

@@ -10,7 +10,7 @@ from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.mapping.tiling.room import dram_fix
 from meshloom.sched.program.program import ProgramError, ample_words
 from meshloom.sched.workload.graph import Graph
-from meshloom.sched.workload.language.graph import step_graph
+from meshloom.sched.workload.language.graph import batch_graph
 from meshloom.sched.workload.language.integers import Integers
 from meshloom.sched.workload.language.model import LanguageError, LanguageModel
 
@@ -48,25 +48,26 @@ def fitted(
 
 
 def fitted_step(
-    integers: Integers, tokens: int, chip: ChipConfig, on_progress: OnProgress, scheduler: str
+    integers: Integers, news: tuple[int, ...], chip: ChipConfig, on_progress: OnProgress, scheduler: str
 ) -> PreparedNetwork:
-    """The step of so many new tokens, prepared. Raises LanguageError with a shorter context for a model that can have
-    one and fits a core with it; what else `fitted` raises."""
-    model, graph = integers.model, step_graph(integers, tokens)
+    """The step of so many new tokens of each text, prepared. Raises LanguageError with a shorter context for a model
+    that can have one and fits a core with it; what else `fitted` raises."""
+    model, graph = integers.model, batch_graph(integers, news)
+    ways = ["take fewer seats"] * (len(news) > 1) + ["take a shorter context"] * (model.reach > 0)
     try:
-        return fitted(graph, chip, on_progress, scheduler, "take a shorter --context" if model.reach else "")
+        return fitted(graph, chip, on_progress, scheduler, ", or ".join(ways))
     except DoesNotFit as error:
         context = model.context // 2 if model.reach else 0
-        while context > tokens and context >= SHORTEST:
+        while context > max(news) and context >= SHORTEST:
             on_progress(f"whether a context of {context} tokens would fit")
             try:
                 shorter = replace(integers, model=model.shortened(context))
-                fitted(step_graph(shorter, tokens), chip, on_progress, scheduler)
+                fitted(batch_graph(shorter, news), chip, on_progress, scheduler)
             except (DoesNotFit, LanguageError):
                 context //= 2
                 continue
             raise LanguageError(
-                f"{error}; the model looks at {model.context} tokens: take a shorter --context, {context} fits"
+                f"{error}; the model looks at {model.context} tokens: take a shorter context, {context} fits"
             ) from error
         raise
 

@@ -76,7 +76,7 @@ class Generation:
             )
         read, context = self.read + self.tokens - 1, self.model.context
         if read > context:
-            more = f", or a larger --context, up to {self.model.reach}" if self.model.reach > context else ""
+            more = f", or a larger context, up to {self.model.reach}" if self.model.reach > context else ""
             raise LanguageError(
                 f"a prompt of {self.read} tokens and {self.tokens} new ones are {read} tokens to look at, model "
                 f"{self.model.name} looks at {context}; shorten the prompt, or take fewer --tokens{more}"

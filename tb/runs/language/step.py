@@ -66,7 +66,7 @@ class LanguageStep:
     ) -> None:  # fmt: skip
         self.integers, self.tokens, self.chip = integers, tokens, chip
         self.graph: Graph = step_graph(integers, tokens)
-        self.prepared: PreparedNetwork = fitted_step(integers, tokens, chip, on_progress, scheduler)
+        self.prepared: PreparedNetwork = fitted_step(integers, (tokens,), chip, on_progress, scheduler)
         schedule = self.prepared.network_schedule.schedule
         self.regions = Regions.of(schedule, self.graph.caches)
         self.resident = ResidentProgram(self.prepared.program, self.regions)

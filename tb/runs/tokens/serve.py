@@ -6,6 +6,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +25,7 @@ from ...build.builder import SIMULATORS
 from ...devices.interface import Job, Run
 from ...devices.registry import find as find_device
 from ...results.tokens import ExpertStepRow, TextRow, TokenFigures, TokenRun, TokenStepRow
+from ..language.fitting import check_weights
 from ..language.host import least_wait
 from ..training.machine import on_device
 from .expert_batch import ExpertBatch, ExpertBatches
@@ -202,28 +205,29 @@ def serve(
     Raises ScenarioError, LanguageError, SchedulerError, ServingError, and what scheduling raises; ChipFault, and what
     the device raises. An interrupt says how far it has come.
     """
-    models = {scenario.model: load(scenario.model) for scenario in scenarios}
-    scenarios = [scenario.read_by(models[scenario.model]) for scenario in scenarios]
+    fits = partial(check_weights, chip=chip, weight_bits=weight_bits)
+    models = {scenario.source: load(*scenario.source, fits) for scenario in scenarios}
+    scenarios = [scenario.read_by(models[scenario.source]) for scenario in scenarios]
     for scenario in scenarios:  # whatever cannot be is said before anything is made
-        scenario.check(models[scenario.model])
-        check_seats(models[scenario.model], chip, scenario.seats)
+        scenario.check(models[scenario.source])
+        check_seats(models[scenario.source], chip, scenario.seats)
     for name in schedulers:
         token_scheduler(name)
-    steps = {name: Steps(model, chip, on_progress, weight_bits) for name, model in models.items()}
+    steps = {source: Steps(model, chip, on_progress, weight_bits) for source, model in models.items()}
     wait = decision_cycles + least_wait(chip)
     with contextlib.ExitStack() as stack:
         execute = None
-        kept: dict[str, KeptSteps] = {}
+        kept: dict[tuple[str, Path | None, int], KeptSteps] = {}
         if device is not None:
             for scenario in scenarios:  # what does not fit is said before a simulator is built
-                steps[scenario.model].of((scenario.chunk,))
+                steps[scenario.source].of((scenario.chunk,))
             kind = find_device(device)
             execute = stack.enter_context(on_device(kind.open(chip, False, on_progress))).execute
             if device in SIMULATORS:  # what a board does now it need not do the next time
-                kept = {name: KeptSteps(each.numbers, chip, kind.tools()) for name, each in steps.items()}
+                kept = {source: KeptSteps(each.numbers, chip, kind.tools()) for source, each in steps.items()}
         runs = tuple(
             _Serving(
-                scenario, steps[scenario.model], name, execute, device or "", wait, kept.get(scenario.model)
+                scenario, steps[scenario.source], name, execute, device or "", wait, kept.get(scenario.source)
             ).served()
             for scenario in scenarios
             for name in schedulers
@@ -287,6 +291,7 @@ class _Serving:
             weight_bits=self.steps.weight_bits,
             seats=scenario.seats,
             chunk=scenario.chunk,
+            context=model.context,
             wait=self.wait,
             figures=TokenFigures.model_validate(figures),
             texts=tuple(rows),

@@ -22,7 +22,7 @@ from meshloom.sched.workload.language.model import LanguageError, LanguageModel
 
 from ...devices.interface import Job, Run
 from ..language.comparison import StepComparison, run_compared, step_job
-from ..language.fitting import fitted
+from ..language.fitting import fitted_step
 from ..network import PreparedNetwork, dram_bytes, results
 
 #: Keys and values of a text: int8 [W, tokens] by name, as a step of one text names its caches.
@@ -65,7 +65,7 @@ class BatchStep:
     ) -> None:  # fmt: skip
         self.integers, self.news, self.chip = integers, news, chip
         self.graph: Graph = batch_graph(integers, news)
-        self.prepared: PreparedNetwork = fitted(self.graph, chip, on_progress, scheduler, "take fewer seats")
+        self.prepared: PreparedNetwork = fitted_step(integers, news, chip, on_progress, scheduler)
         schedule = self.prepared.network_schedule.schedule
         self.regions = tuple(
             Regions.of(schedule, (cache for cache in self.graph.caches if cache.new in self._names(text).values()))
@@ -163,7 +163,8 @@ def check_seats(model: LanguageModel, chip: ChipConfig, seats: int) -> None:
     words = 2 * model.layers * -(-model.key_width // chip.lanes) * 2 * model.context
     room = chip.dram.words * len(chip.drams)
     if words * seats > room:
-        mend = f"take at most seats = {room // words}" if room >= words else "take a model with a shorter context"
+        shorter = "take a shorter context" if model.reach else "take a model with a shorter context"
+        mend = f"take at most seats = {room // words}" if room >= words else shorter
         raise LanguageError(
             f"keys and values of {seats} texts of {model.name} take {words * seats} words of DRAM, chip {chip.name} "
             f"has {room}; give its [dram] more words, or {mend}"

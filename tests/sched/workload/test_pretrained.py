@@ -345,9 +345,9 @@ def test_a_text_of_ones_own(tmp_path: Path) -> None:
     model = pretrained.load(str(folder), text)
     assert (model.calibration + model.held_out) == text.read_text()
     text.write_text("a")
-    with pytest.raises(LanguageError, match="has fewer than two tokens; name a longer --calibrate"):
+    with pytest.raises(LanguageError, match="has fewer than two tokens; calibrate with a longer one"):
         pretrained.load(str(folder), text)
-    with pytest.raises(LanguageError, match="its own file; leave --calibrate and --context out"):
+    with pytest.raises(LanguageError, match="its own file; leave `calibrate` and `context` out"):
         pretrained.load("shakespeare", text)
     assert isinstance(pretrained.load("shakespeare"), LanguageModel)
 
@@ -554,7 +554,7 @@ def test_words_that_a_tokenizer_does_not_have(tmp_path: Path) -> None:
         pieces.tokens("c")
     folder = decoder("llama", tmp_path)
     (tmp_path / "words.json").rename(folder / checkpoint.TOKENIZER)
-    with pytest.raises(LanguageError, match="name a --calibrate, a text like those that it was trained with"):
+    with pytest.raises(LanguageError, match="calibrate with a text like those that it was trained with"):
         pretrained.load(str(folder))
 
 

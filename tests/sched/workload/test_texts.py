@@ -40,6 +40,15 @@ def test_requests_come_in_order_of_arrival(tmp_path: Path) -> None:
     assert [(one.prompt, one.limits, one.text) for one in scenario.requests[2:]] == [(7, TextLimits(9, 8), "")] * 2
 
 
+def test_how_a_model_of_others_is_read(tmp_path: Path) -> None:
+    """Tokens that it looks at, and a text beside the scenario."""
+    own = 'context = 24\ncalibrate = "own.txt"\n'
+    (tmp_path / "llama").mkdir()
+    scenario = load(written(tmp_path, ONE.replace("shakespeare", "llama").replace("[[", own + "[[", 1)))
+    assert scenario.source == (str(tmp_path / "llama"), tmp_path / "own.txt", 24)
+    assert load(written(tmp_path, ONE)).source == ("shakespeare", None, 0)
+
+
 def test_a_trace_as_it_is_published(tmp_path: Path) -> None:
     """By time, whatever the order of lines and columns; of other columns nothing counts, and time zones do."""
     trace = "ContextTokens,User,TIMESTAMP,GeneratedTokens\n"
