@@ -1,5 +1,5 @@
 """Nodes that take the place of one node of an ONNX file. Results have the node's first one's name, `//` and a number:
-files have no such names."""
+files have no such names (`own_names`)."""
 
 from __future__ import annotations
 

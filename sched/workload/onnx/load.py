@@ -17,6 +17,7 @@ from .bounds import check_size
 from .contributed import without_contributed
 from .errors import NodeRefusal, OnnxError, Refused, UnsupportedError, node_name, operator_name
 from .functions import without_calls
+from .own_names import give_own_names
 from .packed_weights import with_whole_weights
 from .single_floats import make_floats_single
 from .sparse_weights import fill_sparse_weights
@@ -69,7 +70,9 @@ def load_model(path: str | Path) -> ModelProto:
         for check_ in (check_opset, check_tensors, check_values, check_structure):
             check_(model, str(path))
         fill_sparse_weights(model, str(path))
-        whole = with_whole_weights(without_calls(model, str(path)), str(path))
+        flat = without_calls(model, str(path))
+        give_own_names(flat, str(path))
+        whole = with_whole_weights(flat, str(path))
         make_floats_single(whole)
         return without_contributed(whole, str(path))
     except OnnxError:

@@ -60,8 +60,8 @@ class Replacement(Instead):
         return numpy_helper.to_array(self.constants[name]) if name in self.constants else None
 
     def new(self, kind: str) -> str:
-        """A name that no tensor of the model has: results have names of their own."""
-        return f"{next(filter(None, self.node.output))}/{kind}{len(self.nodes)}"
+        """A name that no tensor of the model has (`own_names`)."""
+        return f"{next(filter(None, self.node.output))}//{kind}{len(self.nodes)}"
 
     def thirds(self, x: str, axis: int) -> Sequence[str]:
         """Queries, keys and values that stand one behind the other."""

@@ -1,4 +1,5 @@
-"""Padding before maxima, results that nobody reads, functions of a file's own, rearrangements that take too much."""
+"""Padding before maxima, results that nobody reads, functions and names of a file's own, rearrangements that take too
+much."""
 
 from __future__ import annotations
 
@@ -8,14 +9,16 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, parser
+from onnx import TensorProto, helper, numpy_helper, parser
 
 from meshloom.sched.workload.onnx.building.views import split_into_pieces
 from meshloom.sched.workload.onnx.errors import OnnxError, Refused, UnsupportedError
 from meshloom.sched.workload.onnx.load import load_model
+from meshloom.sched.workload.onnx.outcome import Quantised
+from meshloom.sched.workload.onnx.own_names import give_own_names
 from meshloom.sched.workload.onnx.quantise import quantise_with_report
-from meshloom.sched.workload.onnx.reader import from_onnx
-from meshloom.sched.workload.onnx.writer import to_onnx
+from meshloom.sched.workload.onnx.reader import from_onnx, read
+from meshloom.sched.workload.onnx.writer import save, to_onnx
 
 from ...float_models import FloatModel, decibels, integer_outputs, run_float
 from ...integer_models import IntegerModel
@@ -296,3 +299,84 @@ def test_copies_of_channels_and_pixels():
     spread = (np.arange(300) * 300 + np.arange(300)).reshape(1, 300, 1)
     with pytest.raises(Refused, match="its pixels are of 300 parts"):
         split_into_pieces(spread, (300, 300, 1))
+
+
+# -- names of a file that ours could be -----------------------------------------------------------------------------
+
+
+def of_two_tensors(operator: str, a: str, b: str) -> FloatModel:
+    """A node that others take the place of, or layers, and two tensors of these names."""
+    m = FloatModel((1, 1, 4, 4), opset=17)
+    gains = (4, 4) if operator == "ReduceProd" else 4
+    m.initialisers.append(numpy_helper.from_array(np.full(gains, 1.5, np.float32), a))
+    if operator == "ReduceProd":
+        m.node("ReduceProd", "x", "z", axes=[-1], keepdims=1)
+        m.node("MatMul", [a, "z"], b)
+    else:
+        m.node("LayerNormalization", ["x", a], "z", axis=-1)
+        m.node("MatMul", [m.normal(4, 4), "z"], b)
+    m.node("Tanh", b, "y")
+    return m
+
+
+@pytest.mark.parametrize(
+    ("operator", "a", "b"), [("ReduceProd", "z//0", "z//1"), ("LayerNormalization", "z/less", "z/even")]
+)
+def test_names_as_layers_and_nodes_in_between_have(tmp_path: Path, operator: str, a: str, b: str):
+    reports: list[Quantised] = []
+    for names in (("a", "b"), (a, b)):
+        m = of_two_tensors(operator, *names)
+        onnx.save(m.build("y"), tmp_path / "m.onnx")
+        reports.append(quantise_with_report(tmp_path / "m.onnx", m.data()))
+    first, second = reports
+    assert first.snr_db == second.snr_db
+    assert [layer.kind for layer in first.graph.layers] == [layer.kind for layer in second.graph.layers]
+    assert first.graph.outputs == second.graph.outputs
+
+
+def test_an_output_keeps_its_name_where_another_tensor_can_have_another(tmp_path: Path):
+    m = FloatModel()
+    m.conv("x", "a", (4, 3, 1, 1))
+    m.node("Relu", "a", "a//full")
+    onnx.save(m.build("a//full"), tmp_path / "m.onnx")
+    report = quantise_with_report(tmp_path / "m.onnx", m.data())
+    assert list(report.origins.values()) == ["a//full"]
+    assert report.snr_db > 30
+
+
+def test_names_in_bodies_and_of_sparse_weights_change_together():
+    condition = helper.make_tensor("t", TensorProto.BOOL, [1], [1])
+    value = helper.make_tensor_value_info("r", TensorProto.FLOAT, [1])
+    then = helper.make_graph([helper.make_node("Mul", ["x//w", "x//a"], ["r"])], "then", [], [value])
+    nodes = [helper.make_node("Relu", ["x"], ["x//a"]), helper.make_node("If", ["t"], ["y"], then_branch=then)]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in ("x", "y")]
+    values, places = helper.make_tensor("x//w", TensorProto.FLOAT, [1], [2.0]), helper.make_tensor("", 7, [1], [0])
+    sparse = helper.make_sparse_tensor(values, places, [1])
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [condition], sparse_initializer=[sparse])
+    annotation = graph.quantization_annotation.add(tensor_name="x//a")
+    annotation.quant_parameter_tensor_names.add(key="SCALE_TENSOR", value="x//w")
+    model = helper.make_model(graph)
+    give_own_names(model, "m")
+    graph, annotation = model.graph, model.graph.quantization_annotation[0]
+    assert list(graph.node[0].output) == ["x__a_"]
+    assert list(graph.node[1].attribute[0].g.node[0].input) == ["x__w_", "x__a_"]
+    assert graph.sparse_initializer[0].values.name == annotation.quant_parameter_tensor_names[0].value == "x__w_"
+    assert annotation.tensor_name == "x__a_"
+
+
+def test_an_output_named_as_a_node_in_between_of_another_output(tmp_path: Path):
+    m = FloatModel()
+    m.node("Relu", "x", "y")
+    m.node("Neg", "y", "y//0")
+    onnx.save(m.build("y", "y//0"), tmp_path / "m.onnx")
+    with pytest.raises(OnnxError, match="what stands between would be named 'y//0', as an output is"):
+        load_model(tmp_path / "m.onnx")
+
+
+def test_networks_of_meshloom_keep_their_names(tmp_path: Path):
+    m = FloatModel()
+    m.conv("x", "a", (4, 3, 1, 1))
+    m.node("Transpose", "a", "y", perm=[0, 1, 3, 2])
+    graph = quantise_with_report(m.build("y"), m.data()).graph
+    save(graph, tmp_path / "m.onnx")
+    assert list(read(tmp_path / "m.onnx").values) == list(graph.values)

@@ -1,0 +1,76 @@
+"""Names of a file's tensors that none of ours can be: what is put between is named after a tensor of the file, behind
+`//` (nodes) or behind `/`, in small letters and digits (layers)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from .errors import OnnxError
+from .metadata import KEY
+from .subgraphs import bodies
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, ValueInfoProto
+
+#: Where a name may end that another one continues: before `//`, or before `/` and a word as layers have.
+_END = re.compile(r"(?=//|/[a-z0-9_]+(?:/|$))")
+
+
+def give_own_names(model: ModelProto, name: str) -> None:
+    """Gives tensors inside of a model other names where one continues another's as ours do. `name` is for messages.
+    Raises OnnxError where two inputs or outputs are named so. Networks that Meshloom has written keep their names."""
+    if any(item.key == KEY for item in model.metadata_props):
+        return
+    used, ends = set(_names(model.graph)), {value.name for value in (*model.graph.input, *model.graph.output)}
+    own: dict[str, str] = {}
+    for long in sorted(used):
+        for short in (long[: end.start()] for end in _END.finditer(long)):
+            if short not in used:
+                continue
+            if long in ends and short in ends and long.startswith(f"{short}//"):
+                raise OnnxError(
+                    f"{name}: what stands between would be named {long!r}, as an output is; name it otherwise"
+                )
+            taken = short if long in ends else long
+            if taken not in ends:
+                own[taken] = ""
+    for long in own:
+        new = long.replace("/", "_") + "_"
+        while new in used:
+            new += "_"
+        used.add(new)
+        own[long] = new
+    if own:
+        _rename(model.graph, own)
+
+
+def _values(graph: GraphProto) -> Iterator[ValueInfoProto]:
+    return (value for values in (graph.input, graph.output, graph.value_info) for value in values)
+
+
+def _names(graph: GraphProto) -> Iterable[str]:
+    """All names of tensors, of bodies too."""
+    yield from (item.name for item in (*_values(graph), *graph.initializer))
+    yield from (item.values.name for item in graph.sparse_initializer)
+    for node in graph.node:
+        yield from filter(None, node.output)
+        for body in bodies(node):
+            yield from _names(body)
+
+
+def _rename(graph: GraphProto, names: dict[str, str]) -> None:
+    """Every tensor of these names, of bodies too, gets another one."""
+    for item in (*_values(graph), *graph.initializer, *(item.values for item in graph.sparse_initializer)):
+        item.name = names.get(item.name, item.name)
+    for item in graph.quantization_annotation:
+        item.tensor_name = names.get(item.tensor_name, item.tensor_name)
+        for pair in item.quant_parameter_tensor_names:
+            pair.value = names.get(pair.value, pair.value)
+    for node in graph.node:
+        for fields in (node.input, node.output):
+            for index, name in enumerate(fields):
+                fields[index] = names.get(name, name)
+        for body in bodies(node):
+            _rename(body, names)
