@@ -28,7 +28,10 @@ _BLANK = {
 
 
 class ProgramError(ValueError):
-    """A program that cannot be built or placed; the message names the tile and the fix."""
+    """A program that cannot be built or placed; the message names the tile and the fix. `need`: the words that each
+    DRAM tile must have for it, if that is what it lacks."""
+
+    need: int = 0
 
 
 @dataclass(frozen=True)
@@ -180,8 +183,11 @@ def place(
     try:
         return _placed(codes, used, chip, chip.dram.words)
     except ProgramError as error:
-        words = ample_words(code_end(*_placed(codes, used, chip, sys.maxsize), chip))
-        raise ProgramError(f"{error}; raise dram.words to {words} (--set dram.words={words})") from None
+        need = code_end(*_placed(codes, used, chip, sys.maxsize), chip)
+        words = ample_words(need)
+        lack = ProgramError(f"{error}; raise dram.words to {words} (--set dram.words={words})")
+        lack.need = need
+        raise lack from None
 
 
 def ample_words(words: int) -> int:

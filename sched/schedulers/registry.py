@@ -147,6 +147,7 @@ def find_network(
     knows none."""
     from ..mapping.emit.fields import check_units
     from ..workload.words import in_words
+    from .network.room import with_need
     from .network.scheduler import NetworkSchedule
 
     scheduler, maker, options = _prepared(name, "networks")
@@ -158,7 +159,11 @@ def find_network(
         call = _Call(name, maker, scheduler, f"network {graph.name}")
         words = in_words(graph, chip)
         check_units(words.layers, chip)
-        return call(NetworkSchedule, words, chip, options, context=context)
+
+        def make_on(one: ChipConfig) -> NetworkSchedule:
+            return call(NetworkSchedule, words, one, options, context=context)
+
+        return with_need(lambda: make_on(chip), make_on, graph, chip)
 
     return make
 

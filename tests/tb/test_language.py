@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from meshloom.sched.workload.language.speculation import accept, guess
 from meshloom.sched.workload.language.tokenizer import Characters
 from meshloom.tb.devices.interface import Job
 from meshloom.tb.results.language import LanguageResults
+from meshloom.tb.runs.language import fitting
 from meshloom.tb.runs.language.fitting import check_weights
 from meshloom.tb.runs.language.generation import Generation, _grown, generate
 from meshloom.tb.runs.language.state import TextStateError
@@ -309,6 +311,16 @@ def test_the_words_of_dram_that_are_enough_are_said_at_once(tmp_path: Path) -> N
         LanguageStep(numbers, 1, _with_words(chip, 128), "loop_order:effort=quick")
     (words,) = re.findall(r"--set dram.words=(\d+)\)$", str(refusal.value))
     LanguageStep(numbers, 1, _with_words(chip, int(words)), "loop_order:effort=quick")
+
+
+@pytest.mark.parametrize("words", [1024, 1500])
+def test_a_step_is_not_scheduled_again_for_its_need(words: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who refuses its tensors knows it, and who refuses its program."""
+    prepare = Mock(wraps=fitting.prepare)
+    monkeypatch.setattr(fitting, "prepare", prepare)
+    with pytest.raises(LanguageError, match=r"\(--set dram.words="):
+        LanguageStep(integers(random_model()), 1, _with_words(load_chip("tiny"), words), "loop_order:effort=quick")
+    assert prepare.call_count == 1
 
 
 def test_weights_that_are_more_than_the_dram_are_refused_before_anything_is_computed() -> None:

@@ -70,6 +70,7 @@ def network(graph: Graph, chip: ChipConfig, options: NetworkOptions, context: Co
     """The schedule of a network. With other options than usual it names them."""
     from ..network.refine import Effort, refined, with_effort
     from ..network.room import with_need
+    from ..network.scheduler import schedule as first_schedule
     from ..network.scheduler import search_cache
     from ..network.sharing import SharingOptions
     from ..network.storage import Between
@@ -82,7 +83,10 @@ def network(graph: Graph, chip: ChipConfig, options: NetworkOptions, context: Co
             return with_effort(effort, graph, chip, context.on_layer, memory, sharing)
         return refined(graph, chip, context.on_layer, memory, sharing, options.refine)
 
-    result = with_need(search, graph, chip, sharing)
+    def search_on(larger: ChipConfig) -> NetworkSchedule:
+        return first_schedule(graph, larger, sharing=sharing)
+
+    result = with_need(search, search_on, graph, chip)
     name = options.named("loop_order")
     if name == "loop_order":
         return result  # under the name that it gives itself

@@ -9,6 +9,7 @@ from meshloom.hw.spec.config import OFFSET_BITS, ChipConfig
 from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.mapping.tiling.room import dram_fix
 from meshloom.sched.program.program import ProgramError, ample_words
+from meshloom.sched.schedulers.network.room import DramLack
 from meshloom.sched.workload.graph import Graph
 from meshloom.sched.workload.language.graph import batch_graph
 from meshloom.sched.workload.language.integers import Integers
@@ -32,14 +33,17 @@ def fitted(
     try:
         return prepare(graph, chip, on_progress, scheduler)
     except (DoesNotFit, ProgramError) as error:
-        if chip.dram.words >= MOST_WORDS:
+        if isinstance(error, (DramLack, ProgramError)) and error.need:
+            need = error.need
+        elif chip.dram.words >= MOST_WORDS:
             raise
-        on_progress("how much DRAM would be enough")
-        try:
-            roomy = chip.model_copy(update={"dram": chip.dram.model_copy(update={"words": MOST_WORDS})})
-            need = end(prepare(graph, roomy, on_progress, scheduler), chip)
-        except (DoesNotFit, ProgramError):
-            raise error from None
+        else:
+            on_progress("how much DRAM would be enough")
+            try:
+                roomy = chip.model_copy(update={"dram": chip.dram.model_copy(update={"words": MOST_WORDS})})
+                need = end(prepare(graph, roomy, on_progress, scheduler), chip)
+            except (DoesNotFit, ProgramError):
+                raise error from None
         raise LanguageError(
             f"{graph.name} takes {need} words of each DRAM tile, for weights, keys and values, and its program; chip "
             f"{chip.name} has {chip.dram.words}; raise dram.words (--set dram.words={ample_words(need)})"

@@ -24,7 +24,9 @@ from meshloom.sched.schedulers.interface import Context
 from meshloom.sched.schedulers.loop_order.entry import NetworkOptions, network
 from meshloom.sched.schedulers.network.limits import RESOURCES, TOTALS, busy, limits, totals
 from meshloom.sched.schedulers.network.restored import restored
+from meshloom.sched.schedulers.network.room import DramLack
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, layer_of, schedule
+from meshloom.sched.schedulers.registry import find_network
 from meshloom.sched.workload.graph import Graph, Layer, Value, Window
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.sched.workload.normalisation import softmax, standardise
@@ -542,6 +544,21 @@ def test_a_refusal_for_want_of_dram_names_a_size_that_is_enough_for_tensors_and_
     for words in (int(least or ample) for least, ample in sizes):
         roomy = variant("tiny", dram={"words": words})
         lower(schedule(big(), roomy).schedule, roomy)
+
+
+@pytest.mark.parametrize("name", ["zigzag", "atomic:evaluations=3", "flexer:budget=1k"])
+def test_other_schedulers_name_the_need_of_the_whole_network_too(name: str) -> None:
+    """What they lack first is less than that."""
+    chip, make = variant("quad16", dram={"words": 2000}), find_network(name)
+    g = Grower(1, x(16, 8, 8))
+    for layer, before in zip("abcdefy", "xabcdef", strict=True):
+        g.conv(layer, before, 32, square(3, 1, 1))
+    graph = g.graph("row", "y")
+    with pytest.raises(DramLack, match=r"network row needs \d+ words of each .*, each has 2000") as raised:
+        make(graph, chip, None)
+    need = raised.value.need
+    result = make(graph, variant("quad16", dram={"words": need}), None)
+    lower(result.schedule, variant("quad16", dram={"words": need}))
 
 
 def test_pieces_of_the_same_sizes_may_be_added() -> None:
