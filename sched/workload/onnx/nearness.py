@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from meshloom.hw.spec.isa import SCALE_SHIFT
 
 from .floats import FloatLayer, FloatNet
-from .pins import UNCUT, Pin
+from .pins import CUT, UNCUT, Pin
 from .rounding import Rounder
 
 
@@ -21,7 +21,7 @@ def note_of(net: FloatNet, rounder: Rounder) -> str:
     calibration data did, the chip may not: its tensors reach as far above 0 as below.
     """
     values = {name: some[-1] for name, some in rounder.pins.items()}
-    own = {name: pin for name, pin in values.items() if not name.endswith(UNCUT)}
+    own = {name: pin for name, pin in values.items() if not name.endswith((UNCUT, CUT))}
     same = sum(abs(rounder.step(name) / pin.scale - 1) < 1e-6 for name, pin in own.items())
     graph = {layer.output: layer for layer in rounder.graph().layers}
     worst, where = 0.0, ""

@@ -112,8 +112,8 @@ def pin_of(
     return Pin(number, middle, least, weights, most - least + 1)
 
 
-#: What the name of a tensor has before it is cut off.
-UNCUT = "//uncut"
+#: What the name of a tensor has before it is cut off, and what that of an input has behind that: no file has these.
+UNCUT, CUT = "//uncut", "//cut"
 #: Layers that end with a clamp.
 _CLAMPED = ("add", "average_pool", "conv", "depthwise", "max_pool", "mul")
 
@@ -127,24 +127,23 @@ def saturating(net: FloatNet, statistics: Mapping[str, Statistics], pins: Mappin
 
 
 def cut_off(
-    net: FloatNet, statistics: Mapping[str, Statistics], pins: dict[str, Pin], step: Callable[[str], float]
-) -> None:
+    net: FloatNet, statistics: Mapping[str, Statistics], pins: dict[str, Pin], step: Callable[[str], float],
+    tables: bool = True,
+) -> None:  # fmt: skip
     """Adds what saturates where the file does and the chip's tensor, which reaches as far above 0 as below, would not
-    with the step that it has: for tensors that have such values. What a table cuts off gets the same pin, in `pins`."""
+    with the step that it has: for tensors that have such values, inputs among them. What a table cuts off gets the same
+    pin, in `pins`. `tables`: whether the chip has any; otherwise clamps alone are added."""
     values = of_values(net, pins, statistics)
     for layer in list(net.layers):
         for pin in values.get(layer.output, ())[-1:]:
-            if layer.output.endswith(UNCUT):
+            if layer.output.endswith((UNCUT, CUT)):
                 continue
-            own, half = step(layer.output), pin.scale / 2
-            below, above = _beyond(pin, statistics[layer.output])
-            low, high = below or layer.range[0] > -inf, above or layer.range[1] < inf
-            lower, higher = low and pin.low > -128 * own + half, high and pin.high < 127 * own - half
+            low, high, lower, higher = _cuts(pin, statistics[layer.output], step(layer.output), layer.range)
             layer.range = ANY
-            if above and not lower and layer.kind in _CLAMPED:  # costs nothing where the tensor would saturate anyhow
+            if high and not lower and layer.kind in _CLAMPED:  # costs nothing where the tensor would saturate anyhow
                 layer.clamp = min(layer.clamp, pin.high)
                 higher = high = False
-            if lower or higher:
+            if (lower or higher) and tables:
                 whole = f"{layer.output}{UNCUT}"
                 cut = FloatLayer("table", layer.output, (whole,), function=function("Clip", pin.low, pin.high))
                 net.sizes[whole], layer.output = net.sizes[layer.output], whole
@@ -152,6 +151,29 @@ def cut_off(
                 net.layers.insert(net.layers.index(layer) + 1, cut)
             else:
                 layer.range = pin.low if low else -inf, pin.high if high else inf
+    for name, source in net.inputs.items() if tables else ():
+        for pin in values.get(name, ())[-1:]:
+            *_, lower, higher = _cuts(pin, statistics[name], step(name), ANY)
+            if (lower or higher) and f"{name}{CUT}" not in net.sizes:
+                _cut_input(net, name, source.size, pin)
+                pins[f"{name}{CUT}"] = pin
+
+
+def _cut_input(net: FloatNet, name: str, size: tuple[int, int, int], pin: Pin) -> None:
+    """A table stands between an input and its readers."""
+    cut = f"{name}{CUT}"
+    for layer in net.layers:
+        layer.inputs = tuple(cut if each == name else each for each in layer.inputs)
+    net.layers.insert(0, FloatLayer("table", cut, (name,), function=function("Clip", pin.low, pin.high)))
+    net.sizes[cut], net.values[cut] = size, cut
+
+
+def _cuts(pin: Pin, seen: Statistics, step: float, before: tuple[float, float]) -> tuple[bool, bool, bool, bool]:
+    """Whether the file cuts off values below its range, and above, and whether the chip's tensor has room for them.
+    `before`: what has been cut off by now."""
+    below, above = _beyond(pin, seen)
+    low, high, half = below or before[0] > -inf, above or before[1] < inf, pin.scale / 2
+    return low, high, low and pin.low > -128 * step + half, high and pin.high < 127 * step - half
 
 
 def _beyond(pin: Pin, seen: Statistics) -> tuple[bool, bool]:

@@ -44,7 +44,7 @@ from .load import bound, load_model
 from .nearness import note_of
 from .original import check_float
 from .outcome import Quantised, ends_of, report_of
-from .pins import NOTHING, UNCUT, Pin, cut_off, saturating
+from .pins import CUT, NOTHING, UNCUT, Pin, cut_off, saturating
 from .rounding import Rounder
 from .start import Start, looks_up
 from .weight_errors import LayerWeights
@@ -149,7 +149,8 @@ def quantise_with_report(
         hows = (*hows, RAREST)
     about = {"labels": tuple(labels), "real": real, "notes": (*notes, *net.notes), "picture": picture}
     ends = ends_of(own_file if reference is None else reference, net, data)
-    best = _best(net, feeds, ends, hows, picture, pins, about, by_channel, progress or (lambda way, ways: None))
+    tables = "core.vec_table" not in lacks
+    best = _best(net, feeds, ends, hows, picture, pins, about, by_channel, tables, progress or (lambda way, ways: None))
     host = HostPart(model, net.origins, name)
     graph = best.graph
     if real and (loss := best.loss):
@@ -169,11 +170,12 @@ def _best(
     pins: dict[str, Pin],
     about: Mapping[str, Any],
     by_channel: bool,
+    tables: bool,
     progress: Callable[[int, int], None],
 ) -> Quantised:
     """The best of all choices; with the file's own scales, if it has any that the chip can have. Where it has one for
     each channel of some weights and the chip (not `by_channel`) has not, the better one of these and others.
-    `ends`: the file's own results."""
+    `ends`: the file's own results; `tables`: whether the chip has any."""
     best: Quantised | None = None
     refusal: WorkloadError | None = None
     truth = run_all(net, feeds)
@@ -182,7 +184,7 @@ def _best(
     if pins:
         saturated = saturating(net, statistics, pins)
         if saturated:
-            cut_off(net, statistics, pins, Rounder(net, statistics, picture=picture, pins=pins).step)
+            cut_off(net, statistics, pins, Rounder(net, statistics, picture=picture, pins=pins).step, tables)
             truth, statistics = run_all(net, feeds), measure(net, feeds)
         try:
             rounder = Rounder(net, statistics, picture=picture, pins=pins, by_channel=by_channel)
@@ -198,8 +200,8 @@ def _best(
             several = any(len(pin.weights) > 1 for pin in pins.values())
             own = f"are worse on the chip{', since some weights have one for each channel' if several else ''}"
         if saturated:  # with the file's scales still, or else they would not saturate
-            saturated |= {name: pin for name, pin in pins.items() if name.endswith(UNCUT)}
-            cut_off(net, statistics, pins, Rounder(net, statistics, picture=picture, pins=saturated).step)
+            saturated |= {name: pin for name, pin in pins.items() if name.endswith((UNCUT, CUT))}
+            cut_off(net, statistics, pins, Rounder(net, statistics, picture=picture, pins=saturated).step, tables)
             truth, statistics = run_all(net, feeds), measure(net, feeds)
         but = ", but where it saturates" if saturated else ""
         about = {**about, "notes": (*about["notes"], f"Tensors have other scales than in the file{but}: those {own}.")}
