@@ -8,7 +8,7 @@ saturated. Written so, the file is a float model, whose tensors get the chip's s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from .dequantising.operators import OPERATORS
 from .dequantising.pairs import with_clips_in_front, with_quantised_constants, without_pairs
 from .errors import NodeRefusal, Refused, UnsupportedError, node_name, operator_name
 from .load import attributes
-from .pins import Pin, Rounded, Rounding, pin_of
+from .pins import EXACT, Pin, Rounded, Rounding, pin_of
 from .settling import settled
 
 if TYPE_CHECKING:
@@ -201,7 +201,8 @@ def _write(context: RealContext, node: NodeProto) -> None:
         first = context.scales[integers[0]]
         same = all(np.array_equal(a, b) for name in integers for a, b in zip(first, context.scales[name], strict=True))
         pads, chooses = operator == "Pad" and len(integers) == 1, operator in ("ArgMax", "ArgMin")
-        if not floats and (not (pads or chooses or _is_move(node)) or not same or first[0].size > 1):
+        keeps_scale = pads or _interpolates(node) or _is_move(node)
+        if not floats and (not (keeps_scale or chooses) or not same or first[0].size > 1):
             raise Refused(
                 "computes with 8 bits, which no scale is said for; export QLinear operators, or pairs of "
                 "QuantizeLinear and DequantizeLinear around it"
@@ -220,6 +221,9 @@ def _write(context: RealContext, node: NodeProto) -> None:
                     context.pins[output] = pin
     if operator in ("Clip", "Relu") or _is_move(node) or (operator == "Einsum" and _rearranges(node)):
         _follows(context, copy)
+    elif _interpolates(node) and (pin := context.pins.get(node.output[0])) is not None:
+        before = context.rounded.get(copy.input[0], EXACT)  # ONNX Runtime cuts off what is behind the point
+        context.rounded[node.output[0]] = replace(before.then(pin), off=before.off + pin.scale)
     elif operator in _STEADY:
         _deviates(context, copy, 1.0)
     elif operator == "BatchNormalization" and {copy.input[1], copy.input[4]} <= context.constants.keys():
@@ -243,6 +247,11 @@ def _is_move(node: NodeProto) -> bool:
     if operator in _RESIZES:
         return attributes(node).get("mode", "nearest") == "nearest"
     return operator in _MOVES
+
+
+def _interpolates(node: NodeProto) -> bool:
+    """Whether a node makes numbers between those of its operand, in its scale."""
+    return operator_name(node) in _RESIZES and attributes(node).get("mode") == "linear"
 
 
 def _pad(context: RealContext, node: NodeProto, scale: NDArray[Any], zero: NDArray[Any]) -> None:

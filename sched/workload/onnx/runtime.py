@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,6 +36,7 @@ def session(model: ModelProto, name: str, *, mixed_signs: bool = False) -> Infer
     options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
     if mixed_signs:  # not for others: ONNX Runtime would not find kernels for int8 by int8
         options.add_session_config_entry("session.x64quantprecision", "1")
+        model = _with_bytes_of_their_own(model)
     try:
         return onnxruntime.InferenceSession(
             model.SerializeToString(), options, providers=["CPUExecutionProvider"], disabled_optimizers=_NOT_IN_THE_FILE
@@ -45,6 +47,27 @@ def session(model: ModelProto, name: str, *, mixed_signs: bool = False) -> Infer
         if _NEW_FORMAT in str(error) and (older := _in_older_format(model)) is not None:
             return session(older, name, mixed_signs=mixed_signs)
         raise OnnxError(f"{name}: ONNX Runtime refuses it: {str(error).strip()}") from error
+
+
+def _with_bytes_of_their_own(model: ModelProto) -> ModelProto:
+    """The model with a copy of each signed constant for each node that reads it, or itself. ONNX Runtime puts unsigned
+    bytes in their place node by node, under one name, and stumbles over the second."""
+    import onnx
+
+    signed = {item.name: item for item in model.graph.initializer if item.data_type == onnx.TensorProto.INT8}
+    uses = Counter(name for node in model.graph.node for name in node.input if name in signed)
+    if not any(count > 1 for count in uses.values()):
+        return model
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    for node in result.graph.node:
+        for index, name in enumerate(node.input):
+            if uses[name] > 1:
+                uses[name] -= 1
+                own = result.graph.initializer.add()
+                own.CopyFrom(signed[name])
+                own.name = node.input[index] = f"{name}//copy{uses[name]}"
+    return result
 
 
 def _in_older_format(model: ModelProto) -> ModelProto | None:

@@ -36,6 +36,7 @@ class RealContext:
         }
         self.nodes: list[NodeProto] = []
         self.initialisers: list[TensorProto] = []
+        self._constants: dict[str, NDArray[np.float32]] = {}
         self.pins: dict[str, Pin] = {}
         self.rounded: dict[str, Rounded] = {}
         self.entries: dict[str, str] = {}  # of inputs in real numbers, what they are rounded to
@@ -45,11 +46,19 @@ class RealContext:
         self.dynamic: set[str] = set()  # those whose scale is computed
 
     def constant(self, name: str, array: NDArray[Any]) -> str:
+        """The name of a real constant: this one, or another one where that has other numbers."""
         from onnx import numpy_helper
 
-        if all(item.name != name for item in self.initialisers):
-            self.initialisers.append(numpy_helper.from_array(np.asarray(array, np.float32), name))
-        return name
+        numbers, number = np.asarray(array, np.float32), 0
+        own = name
+        while own in self._constants:
+            if np.array_equal(self._constants[own], numbers):
+                return own
+            number += 1
+            own = f"{name}{number}"
+        self._constants[own] = numbers
+        self.initialisers.append(numpy_helper.from_array(numbers, own))
+        return own
 
     def number(self, node: NodeProto, index: int, default: Any = None) -> NDArray[Any]:
         """A scale or zero point."""

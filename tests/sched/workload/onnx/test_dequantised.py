@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from meshloom.sched.workload.onnx import quantise
 from meshloom.sched.workload.onnx.dequantised import dequantised, in_real_numbers
+from meshloom.sched.workload.onnx.dequantising.context import RealContext
 from meshloom.sched.workload.onnx.errors import OnnxError, UnsupportedError
 from meshloom.sched.workload.onnx.floats import FloatNet
 from meshloom.sched.workload.onnx.original import Original
@@ -215,12 +216,12 @@ def test_bytes_without_a_scale_are_refused() -> None:
         dequantised(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), "m")
 
 
-def upwards(mode: str) -> FloatModel:
+def upwards(mode: str, between: str = "nearest") -> FloatModel:
     """A convolution, a pad, a Resize and another convolution."""
     m = FloatModel((1, 3, 6, 6))
     a = m.conv("x", "a", (8, 3, 3, 3))
     p = m.node("Pad", [a, m.integers(0, 0, 1, 1, 0, 0, 1, 1)], "p", mode=mode)
-    up = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    up = {"mode": between, "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     r = m.node("Resize", [p, "", m.constant([1, 1, 2, 2])], "r", **up)
     m.conv(r, "y", (4, 8, 3, 3))
     return m
@@ -238,14 +239,40 @@ def test_what_moves_bytes(mode: str, signed: bool, tmp_path: Path) -> None:
     assert noise(model, report, data) > 20
 
 
-def test_a_resize_that_computes_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("signed", [False, True])
+def test_a_resize_between_bytes(signed: bool, tmp_path: Path) -> None:
+    """ONNX Runtime cuts off what is behind the point, so it may be a step away."""
+    model, data = written(tmp_path, signed, False, False, upwards("constant", "linear"))
+    assert noise(model, quantise_with_report(model, [{"x": x} for x in data], name="net"), data) > 20
+
+
+def test_a_resize_beyond_bytes_is_refused(tmp_path: Path) -> None:
     model, _ = written(tmp_path, False, False, False, upwards("constant"))
     (resize,) = (node for node in model.graph.node if node.op_type == "Resize")
-    next(item for item in resize.attribute if item.name == "mode").s = b"linear"
+    next(item for item in resize.attribute if item.name == "mode").s = b"cubic"
     with pytest.raises(
         UnsupportedError, match="export QLinear operators, or pairs of QuantizeLinear and DequantizeLinear"
     ):
         dequantised(model, "net")
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_weights_that_two_layers_share(per_channel: bool, tmp_path: Path) -> None:
+    m = FloatModel((1, 3, 6, 6))
+    shared = m.normal(3, 3, 3, 3)
+    m.node("Conv", [m.node("Conv", ["x", shared], "a"), shared], "y")
+    model, data = written(tmp_path, False, False, per_channel, m)
+    report = quantise_with_report(model, [{"x": x} for x in data], name="net")
+    assert noise(model, report, data) > 20
+
+
+def test_bytes_that_are_weights_in_two_scales() -> None:
+    model = product((0.02, 128), (0.011, 0), (0.3, 128))
+    context = RealContext(model, "m")
+    numbers = [context.operand("w", np.array([scale], np.float32), np.zeros(1, np.int8)) for scale in (0.5, 0.25, 0.5)]
+    first, second = (numpy_helper.to_array(item) for item in context.initialisers)
+    assert numbers == ["w//real", "w//real1", "w//real"]
+    assert np.array_equal(first, 2 * second)
 
 
 class WholeNumberModel(FloatModel):
