@@ -15,8 +15,8 @@ from .pointwise import Function
 
 #: Layers that multiply two tensors.
 _OF_TWO = ("mul", "product")
-#: Places at which functions are looked at.
-_PLACES = 257
+#: Places at which functions are looked at whose arguments nobody knows; at most where they are known; around each.
+_PLACES, _MOST_PLACES, _AROUND = 257, 4096, 17
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -57,7 +57,8 @@ class Deviations:
                 joined = sum if layer.kind == "add" else max
                 sums[output], slack[output] = most * joined(size) + bias, most * joined(less)
             if output not in alike and layer.function is not None:
-                slack[output] = _steepness(layer.function, size[0]) * less[0] if less[0] else 0.0
+                places = operands.get(layer.inputs[0], np.linspace(-size[0], size[0], _PLACES))
+                slack[output] = _shift(layer.function, places, less[0]) if less[0] else 0.0
                 off[output] = max(off.get(output, 0.0), slack[output])
             elif output not in alike and _is_sum(layer):
                 largest.setdefault(output, sums[output])
@@ -129,12 +130,13 @@ def _most(layer: FloatLayer) -> tuple[float, float]:
     return float(np.abs(layer.w).sum(axis=(1, 2, 3)).max()), float(np.abs(layer.bias).max())
 
 
-def _steepness(function: Function, most: float) -> float:
-    """By how much a function's result differs at most, for each 1 by which its argument does, between -`most` and
-    `most`, where it has results."""
-    results = function(np.linspace(-most, most, _PLACES))
-    steps = np.abs(np.diff(results[np.isfinite(results)]))
-    return float(steps.max(initial=0.0)) * (_PLACES - 1) / (2 * most) if most else 0.0
+def _shift(function: Function, places: NDArray[Any], less: float) -> float:
+    """By how much a function's result differs at most where its argument differs by up to `less` from one of `places`,
+    where it has results. Looked at around these places alone: between others it may have a pole."""
+    around = np.unique(places)[:: -(-places.size // _MOST_PLACES)]
+    results = function(around[:, None] + less * np.linspace(-1, 1, _AROUND))
+    differences = np.abs(results - results[:, [_AROUND // 2]])
+    return float(differences[np.isfinite(differences)].max(initial=0.0))
 
 
 def _is_sum(layer: FloatLayer) -> bool:

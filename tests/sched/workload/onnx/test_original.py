@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
+from math import inf
 from pkgutil import iter_modules
 from typing import Any
 
@@ -23,7 +24,7 @@ from meshloom.sched.workload.onnx.errors import OnnxError
 from meshloom.sched.workload.onnx.float_reader import fold
 from meshloom.sched.workload.onnx.floats import FloatNet
 from meshloom.sched.workload.onnx.original import check_float
-from meshloom.sched.workload.onnx.pins import NOTHING
+from meshloom.sched.workload.onnx.pins import NOTHING, Rounded, Rounding
 from meshloom.sched.workload.onnx.quantise import quantise
 
 from ...float_models import FloatModel, run_float
@@ -379,6 +380,21 @@ def test_the_largest_sum_of_products_is_that_of_the_largest_numbers() -> None:
     sums, slack = Deviations(net, NOTHING).of(operands, {}, {}, "abpq")
     assert (sums["p"], sums["q"]) == (12, 5 * 12)
     assert not any(slack.values())
+
+
+@pytest.mark.parametrize(
+    ("places", "least", "most"), [((1.0, 3.0), 0.01, 0.011), ((-0.03, 3.0), 15.0, 18.0), ((-0.005, 0.7), 500.0, inf)]
+)
+def test_what_a_function_with_a_pole_may_differ_by(places: tuple[float, ...], least: float, most: float) -> None:
+    """1 / x of a number that is rounded to 0.02: beyond, near and across 0, which no number need be as near as."""
+    m = FloatModel((1, 1, 1, 2))
+    m.node("Reciprocal", "x", "y")
+    net = fold(m.build("y"), "net", normalised=False)
+    rounding = Rounding({"q": Rounded(-inf, inf, 0.01)}, {})
+    net.values["q"] = "x"
+    x = np.array(places, np.float32).reshape(1, 1, 1, 2)
+    _, slack = Deviations(net, rounding).of({"x": x}, {"q": x}, {}, ())
+    assert least < slack["y"] < most
 
 
 def test_what_lies_otherwise_than_the_tensor_of_its_name_is_known() -> None:
