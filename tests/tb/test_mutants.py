@@ -173,6 +173,16 @@ def test_a_change_that_never_ends_is_noticed(checkout: Path, tools: Path, monkey
     assert hanging.test == "tests/test_scale.py (hangs)"
 
 
+@pytest.mark.slow
+def test_compiled_code_that_never_ends_is_noticed_as_soon(
+    checkout: Path, tools: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No signal is heard in it."""
+    monkeypatch.setattr(trial, "_HANGS_HW", 1)
+    hanging = tried(changed("value * 2", "sum(iter(int, 1))"), checkout, tools)
+    assert hanging.test == "tests/test_scale.py (hangs)"
+
+
 def test_bytecode_of_a_change_is_not_that_of_the_next(tmp_path: Path) -> None:
     """Python looks at size and second alone."""
     file = tmp_path / "one.py"

@@ -27,6 +27,8 @@ from .witnesses import Witness, candidates, environment, is_gateware, options, s
 
 #: Seconds until a test counts as hanging (gateware is compiled first), and a process of tests; bytes it may address.
 _HANGS, _HANGS_HW, _PATIENCE, _MEMORY = 60, 300, 900.0, 16 << 30
+#: How much later a test is ended from outside of Python, where an endless loop of compiled code does not let it end.
+_LATER = 1.25
 #: CPU-seconds of files that one process of tests begins with at most: of more, an early failure would save nothing.
 _AT_ONCE = 12.0
 #: Sources that are compiled by mypyc before they run, in a minute: Python runs them in a trial.
@@ -34,6 +36,7 @@ _COMPILED = ("sched/model/", "hw/spec/contracts.py")
 #: What a source has that numba compiles, in a trial too.
 _BY_NUMBA = "@jit\n"
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
+_ENDED = re.compile(r"^Timeout \(", re.MULTILINE)
 #: What pytest ends with: all passed, interrupted (an import failed), a test isn't there; no test was chosen.
 _PASSED, _INTERRUPTED, _NO_TEST, _NO_TESTS = 0, 2, 4, 5
 #: Marks of trials that go on.
@@ -175,7 +178,7 @@ def _failure(tests: Sequence[str], mutant: Mutant, tree: Path, *extra: str) -> F
         return None
     if (match := _FAILED.search(text)) is not None:
         return FailedTests(match[1], (match[1],), code == _INTERRUPTED)
-    how = "hangs" if code is None else f"ends with {code}"
+    how = "hangs" if code is None or _ENDED.search(text) else f"ends with {code}"
     return FailedTests(f"{tests[0].partition('::')[0]} ({how})", tuple(tests))
 
 
@@ -190,7 +193,8 @@ def _run(arguments: list[str], mutant: Mutant, tree: Path) -> tuple[int | None, 
     if mutant.file.startswith(_COMPILED):
         variables[PURE] = "1"
     hangs = _HANGS_HW if is_gateware(mutant.file) else _HANGS
-    command = [sys.executable, "-m", "pytest", *arguments, "--timeout", str(hangs)]
+    later = ("-o", f"faulthandler_timeout={hangs * _LATER}", "-o", "faulthandler_exit_on_timeout=true")
+    command = [sys.executable, "-m", "pytest", *arguments, "--timeout", str(hangs), *later]
     with (tree.parent / "printed").open("w+b") as printed:
         process = subprocess.Popen(
             command, cwd=tree, env=variables, stdout=printed, stderr=subprocess.STDOUT, start_new_session=True
