@@ -13,6 +13,8 @@ from inspect import currentframe, signature
 from operator import index
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
+import numpy as np
+
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Addend, Region, address
 
@@ -93,7 +95,7 @@ def _int(task: LayerTask, name: str, kind: str, value: Any) -> Any:
     if type(value) is int or value is None or kind == "str":
         return value
     try:
-        return _ints(value) if kind.startswith("int") or isinstance(value, tuple | list) else value
+        return _ints(value) if kind.startswith("int") or isinstance(value, tuple | list | np.ndarray) else value
     except TypeError:
         raise TaskError(
             f"layer {task.shape.name}: {name} = {value!r}: whole numbers are wanted; give ints, such as int(...)"
@@ -102,7 +104,7 @@ def _int(task: LayerTask, name: str, kind: str, value: Any) -> Any:
 
 def _ints(value: Any) -> Any:
     """Raises TypeError for what is no whole number."""
-    if isinstance(value, tuple | list):
+    if isinstance(value, tuple | list) or np.ndim(value):
         some = cast("Sequence[Any]", value)
         if all(type(each) is int for each in some):
             return some

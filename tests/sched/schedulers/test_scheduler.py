@@ -479,8 +479,13 @@ def test_a_task_takes_whole_numbers_of_any_type(number: Callable[[int], Any]) ->
     first_core(plain, int)
     first_core(task, number)
     assert task.schedule("somebody") == plain.schedule("somebody")
+    task.load_bias(task.cores[0], cast(Any, np.array([0, 1])), at=0)
+    plain.load_bias(plain.cores[0], (0, 1), at=0)
+    assert task.schedule("somebody").operations == plain.schedule("somebody").operations, "blocks may be an array"
     with pytest.raises(ValueError, match=r"at = 0\.0: whole numbers are wanted; give ints, such as int"):
         task.load_bias(task.cores[0], (0, 1), cast(Any, 0.0))
+    with pytest.raises(ValueError, match=r"n = array\(\[0\.5, 1\. \]\): whole numbers are wanted"):
+        task.load_bias(task.cores[0], cast(Any, np.array([0.5, 1])), at=0)
     with pytest.raises(ValueError, match=r"n = \(0, 1\.0\): whole numbers are wanted"):
         task.load_bias(task.cores[0], cast(Any, (0, 1.0)), at=0)
 
