@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
 from functools import cache, cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -27,6 +27,8 @@ from .sockets import refused
 from .text import line_of
 
 T = TypeVar("T")
+#: How many names of what a module has are told.
+_NAMED = 5
 
 
 class PluginError(ValueError):
@@ -97,15 +99,20 @@ class Registry(Generic[T]):
         place, colon, thing = reference.partition(":")
         if name == reference and not _is_file(place) and (not colon or not _is_place(place)):
             self._unknown(name)
-        if not thing:
-            raise self.error(f"{self.what} {name}: {place} is not a {self.what}; name the one in it: {place}:NAME")
+        is_there = not _is_file(place) or Path(place).expanduser().exists()
+        if not thing and not is_there:
+            raise self._unnamed(name, place)
         if self.tried and name not in self.shipped:
             self._try(name, place)
         module = self._module(name, place)
+        if not thing:
+            raise self._unnamed(name, place, self._own(name, module))
         target: object = module
         for part in thing.split("."):
             if not hasattr(target, part):
                 hint = near(part, [key for key in vars(target) if not key.startswith("_")])
+                if not hint and target is module and (own := self._own(name, module)):
+                    hint = f"it has {', '.join(own)}"
                 raise self.error(f"{self.what} {name}: {place} has no {thing}" + (hint and f"; {hint}"))
             target = getattr(target, part)
         try:
@@ -113,7 +120,34 @@ class Registry(Generic[T]):
         except TypeError as wrong:
             raise self.error(f"{self.what} {name}: {thing} of {place} {wrong}") from None
 
+    def _unnamed(self, name: str, place: str, own: Sequence[str] = ()) -> PluginError:
+        """For a file or module alone. `own`: what is in it."""
+        some = f", one of {', '.join(own)}" if len(own) > 1 else ""
+        named = own[0] if len(own) == 1 else "NAME"
+        return self.error(
+            f"{self.what} {name}: {place} is not a {self.what}; name the one in it: {place}:{named}{some}"
+        )
+
+    def _own(self, name: str, module: ModuleType) -> list[str]:
+        """What a module has itself made that could be meant, objects before functions."""
+        objects: list[str] = []
+        functions: list[str] = []
+        for key, value in vars(module).items():
+            made = str(getattr(value, "__module__", ""))
+            if key.startswith("_") or (callable(value) and made != module.__name__):
+                continue
+            with suppress(Exception):
+                self.accept(name, value)
+                (functions if callable(value) else objects).append(key)
+        return [*objects, *functions][:_NAMED]
+
     def _unknown(self, name: str) -> None:
+        place = name.partition(":")[0]
+        if Path(place).is_dir() and (files := sorted(Path(place).glob("*.py"))):
+            raise self.error(
+                f"{self.what} {name}: {place} is a folder; name the file in it and what it is called there: "
+                f"{files[0]}:NAME"
+            )
         hint = near(name.partition(":")[0], self.names()) or "others are named by package.module:NAME or FILE.py:NAME"
         raise self.error(f"unknown {self.what} {name!r}; known are {', '.join(self.names())}; {hint}")
 

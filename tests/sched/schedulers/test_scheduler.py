@@ -326,6 +326,26 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     sys.modules.pop("beside", None)
 
 
+@pytest.mark.parametrize(
+    ("more", "name", "message"),
+    [
+        ("", "", r"mine\.py is not a scheduler; name the one in it: \S*mine\.py:schedule$"),
+        ("def other(task):\n    pass\n", "", r"in it: \S*mine\.py:NAME, one of schedule, other$"),
+        ("", ":nothing", r"mine\.py has no nothing; it has schedule$"),
+        ("", ":shedule", r"mine\.py has no shedule; did you mean schedule\?$"),
+    ],
+)
+def test_what_a_file_has_is_told(mine: Path, more: str, name: str, message: str) -> None:
+    mine.write_text(WHOLE + more)
+    with pytest.raises(SchedulerError, match=message):
+        registry.find(f"{mine}{name}")
+
+
+def test_a_folder_is_no_scheduler(mine: Path) -> None:
+    with pytest.raises(SchedulerError, match=r"is a folder; name the file in it and what .*/beside\.py:NAME"):
+        registry.find(f"{mine.parent}:schedule")
+
+
 def test_a_name_means_what_its_file_says_now(mine: Path) -> None:
     name = f"{mine}:schedule"
     before = registry.scheduler_of(name).summary
@@ -399,7 +419,7 @@ def test_what_raises_in_a_file_is_told_with_its_line(mine: Path, old: str, new: 
         ("def schedule(): ...", "takes nothing; it must take a LayerTask"),
         ("def schedule(a, b, c): ...", "takes a, b, c; it must take a LayerTask"),
         ("def schedule(task, more): ...", "has a parameter more that is annotated with no model"),
-        ("def other(task): ...", "has no schedule$"),
+        ("def other(task): ...", "has no schedule; it has other$"),
     ],
 )
 def test_files_that_hold_no_scheduler(mine: Path, text: str, message: str) -> None:
