@@ -13,7 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal, cast
+
+from pydantic import BeforeValidator
 
 from meshloom.hw.spec.exact import Exact
 from meshloom.sched.ir.schedule import ToolClaim
@@ -46,11 +48,21 @@ _MAIN_MEMORY = re.compile(r"dram|main|backing|off.?chip|hbm|ddr", re.IGNORECASE)
 _FACTOR = re.compile(r"([A-Z])\s*=?\s*(\d+)(,\d+)?")
 
 
+def _words(value: object) -> object:
+    """Of a text, of nothing (a level without loops) or of a table the list that others write."""
+    if isinstance(value, dict):
+        return [f"{key}={number}" for key, number in cast("dict[object, object]", value).items()]
+    return value.split() if isinstance(value, str) else [] if value is None else value
+
+
+_Words = Annotated[list[str], BeforeValidator(_words)]
+
+
 class _Entry(Exact):
     target: str
     type: Literal["temporal", "spatial", "bypass", "datatype"]
-    factors: str | list[str] = ""
-    permutation: str | list[str] = ""
+    factors: _Words = []
+    permutation: _Words = []
     keep: list[str] = []
     bypass: list[str] = []
 
@@ -91,9 +103,9 @@ def _names(entries: Sequence[_Entry]) -> Mapping[str, Dimension]:
     return _CONVOLUTION if letters & set("CPQRS") else _PRODUCT
 
 
-def _pairs(factors: str | list[str]) -> Iterator[tuple[str, int]]:
+def _pairs(factors: Sequence[str]) -> Iterator[tuple[str, int]]:
     """`C3 M1 R3` or `C=3 M=1` as letters and sizes. Raises MappingError."""
-    text = " ".join(factors) if isinstance(factors, list) else factors
+    text = " ".join(factors)
     left = re.sub(r"[\s,;]+", "", _FACTOR.sub("", text))
     if left:
         raise MappingError(f"factors {text!r} are not like C3 M1 R3")
@@ -114,9 +126,9 @@ def _loops(entry: _Entry, names: Mapping[str, Dimension]) -> list[Factor]:
         if letter not in names:
             raise MappingError(f"target {entry.target}: dimension {letter} is none of {', '.join(names)}")
         if letter in sizes:
-            raise MappingError(f"target {entry.target}: {letter} stands twice in factors {entry.factors!r}")
+            raise MappingError(f"target {entry.target}: {letter} stands twice in factors {' '.join(entry.factors)!r}")
         sizes[letter] = size
-    order = [letter for letter in entry.permutation if letter.isalpha()]
+    order = [letter for letter in "".join(entry.permutation) if letter.isalpha()]
     if twice := [letter for letter in sizes if order.count(letter) > 1]:
         raise MappingError(
             f"target {entry.target}: {twice[0]} stands twice in permutation {''.join(order)}; give each once"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +68,29 @@ def test_a_map_computes_its_layer(tmp_path: Path, upwards: bool) -> None:
     assert np.array_equal(run(result, chip, {"x": data.x, "w": data.w, "bias": data.bias})["y"], golden(data))
     loads = [op.label for op in result.operations if op.label.startswith("w ")]
     assert loads == ["w n0 k0", "w n2 k0"]  # each half of K comes once, for all rows
+
+
+def test_factors_may_be_written_otherwise(tmp_path: Path) -> None:
+    """As a list, as a table, or not at all where there are no loops."""
+    shape = parse(SHAPE)
+    plain = timeloop().read(saved(tmp_path, CONVOLUTION), shape).mapping
+
+    def listed(pairs: Sequence[str]) -> str:
+        return f"[{', '.join(pairs)}]"
+
+    def table(pairs: Sequence[str]) -> str:
+        return "{" + ", ".join(f"{pair[0]}: {pair[1:].lstrip('=')}" for pair in pairs) + "}"
+
+    for form in (listed, table):
+        lines = [line.partition("factors: ") for line in CONVOLUTION.splitlines()]
+        text = "\n".join(f"{start}{key}{form(rest.split()) if key else rest}" for start, key, rest in lines)
+        assert timeloop().read(saved(tmp_path, text), shape).mapping == plain
+    text = re.sub(r"(factors:)(?: [A-Z]=1)+\n", r"\1\n", CONVOLUTION)
+    assert text != CONVOLUTION
+    assert timeloop().read(saved(tmp_path, text), shape).mapping == plain
+    wrong = CONVOLUTION.replace("factors: ", "factors: 3 # ", 1)
+    with pytest.raises(ImportFileError, match=r"mapping\.0\.factors: Input should be a valid list"):
+        timeloop().read(saved(tmp_path, wrong), shape)
 
 
 def test_a_product_of_matrices_has_letters_of_its_own(tmp_path: Path) -> None:
