@@ -177,7 +177,10 @@ def _work(stages: Stages, stage: Stage, number: int, inputs: set[str], chip: Chi
         read = f"{stage.x}@{layer.output}" if packed else stage.x
         return StageWork(number, stage, problem, None, (read,), Extent(y.height, y.width, planes, problem.k_blocks))
     if layer.kind not in VECTOR_OPS:
-        raise DoesNotFit(f"layer {layer.output}: there are no micro-ops for {layer.kind}")
+        raise DoesNotFit(
+            f"layer {layer.output}: there are no micro-ops for {layer.kind}, only for conv, "
+            f"{', '.join(sorted(VECTOR_OPS))}; take a scheduler without micro-ops, such as loop_order"
+        )
     check_window(layer)
     x, w = stages.values[stage.x], layer.window
     sign = -1 if layer.kind == "slice" else 1  # a slice begins inside of the map
