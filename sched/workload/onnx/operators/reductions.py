@@ -91,11 +91,11 @@ def _reduce_axes(
     wide = {axis for axis in order[2:] if view.shape[axis] > 1}
     if not (natural(view) and rank > 2 and wide <= over and all(view.shape[axis] == 1 for axis in over - wide)):
         context.only_if_generous(f"over axes {axes}; must be over rows and columns, 2 and 3")
-        if kind != "max" and _sum_channels(context, kind, node, over, view, output, shape or (1,)):
+        if kind != "max" and _sum_channels(context, kind, node, over, view, output, shape):
             return
         moved = view.order.transpose([*others, *sorted(over)]).reshape(-1, count)
         view, _ = lay(context, name, view, np.ascontiguousarray(moved))
-    _pool_globally(context, pool, output, view, shape or (1,))
+    _pool_globally(context, pool, output, view, shape)
     if kind == "sum":
         layer = context.layers[output]
         if layer.w is None:

@@ -16,7 +16,7 @@ from meshloom.sched.workload.onnx.host import fold_to_end
 from meshloom.sched.workload.onnx.quantise import quantise_with_report
 from meshloom.sched.workload.onnx.start import examples
 
-from ...float_models import FloatModel, run_float
+from ...float_models import FloatModel, integer_outputs, run_float
 from .test_attention import keeps_its_meaning, kinds
 
 Build = Callable[[FloatModel], str]
@@ -151,6 +151,23 @@ def test_a_sum_over_all_axes_is_a_single_number(equation: str):
     model = m.build(m.node("Einsum", operands, "e", equation=equation))
     imported = quantise_with_report(model, [{"x": np.linspace(-1, 2, 5, dtype=np.float32)[None]}])
     assert [imported.graph.value(name).shape for name in imported.graph.outputs] == [(1, 1, 1, 1)]
+
+
+@pytest.mark.parametrize("shape", [(1, 7), (1, 4, 6, 5), (1, 1, 3, 5)])
+@pytest.mark.parametrize("operator", ["ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2"])
+@pytest.mark.parametrize("reader", ["", "Mul", "Sub"])
+def test_a_reduction_over_all_axes_is_a_single_number(shape: Shape, operator: str, reader: str):
+    m = FloatModel(shape, opset=13)
+    end = m.node(operator, m.node("Softplus", "x", "a"), "r", keepdims=0)
+    if reader:
+        operands = [end, m.constant(2.0)] if reader == "Mul" else ["x", end]
+        end = m.node(reader, operands, "y")
+    model, (x, *more) = m.build(end), m.data()
+    imported = quantise_with_report(model, [x, *more])
+    values = integer_outputs(imported.graph, imported.sources["x"].value(x))
+    said, exact = imported.said({name: values[name] for name in imported.graph.outputs})[end], run_float(model, x)[end]
+    assert said.shape == exact.shape
+    np.testing.assert_allclose(said, exact, atol=0.04 * np.abs(exact).max())
 
 
 @pytest.mark.parametrize(
