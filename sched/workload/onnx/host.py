@@ -19,7 +19,7 @@ from .float_reader import fold
 from .floats import FloatNet, unit_of
 from .operators.table import operators_of
 from .pins import Pin
-from .pointwise import UNARY
+from .pointwise import MICROSOFT, PROCESSOR, UNARY
 from .runtime import run, session
 from .subgraphs import nodes_within, reads
 
@@ -39,6 +39,8 @@ _LIGHT = UNARY | {
 }  # fmt: skip
 #: Operators of two numbers that move, too, where one is a constant and the other a function's.
 _WITH_CONSTANTS = ("Add", "Div", "Mul", "Sub")
+#: Domains whose operators ONNX Runtime has.
+_DOMAINS = {"", "ai.onnx", "ai.onnx.ml", MICROSOFT, PROCESSOR}
 #: So many nodes at the end are named.
 _NAMED = 4
 
@@ -171,7 +173,7 @@ def _outputs_of(refusal: UnsupportedError) -> set[str]:
 
 def _last_tensors(model: ModelProto, refused: set[str]) -> list[str]:
     """The tensors that refused nodes and all behind them read of the rest; none if work for the chip is among them, or
-    nothing is left of the model."""
+    an operator that no host knows, or nothing is left of the model."""
     initializers = {item.name for item in model.graph.initializer}
     inputs = {value.name for value in model.graph.input} - initializers
     behind, constants = set(refused), set(initializers)
@@ -182,8 +184,10 @@ def _last_tensors(model: ModelProto, refused: set[str]) -> list[str]:
             behind.update(node.output)
         elif constants.issuperset(reads(node)):
             constants.update(node.output)
-    if any(node.op_type in _HEAVY and not _small(model, node) for outer in tail for node in nodes_within(outer)):
-        return []
+    domains = _DOMAINS | {function.domain for function in model.functions}
+    for node in (node for outer in tail for node in nodes_within(outer)):
+        if node.domain not in domains or (node.op_type in _HEAVY and not _small(model, node)):
+            return []
     tail = _widened(model, tail)
     behind.update(output for node in tail for output in node.output)
     read = [name for node in tail for name in reads(node) if name not in behind and name not in constants]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from meshloom.sched.workload.onnx.errors import OnnxError, UnsupportedError
 from meshloom.sched.workload.onnx.host import fold_for_units, fold_to_end
@@ -176,6 +176,16 @@ def test_work_is_not_left_to_the_host(behind):
             a = m.node("MatMul", [a, a], "y")
     with pytest.raises(UnsupportedError, match=r"n_s \(Hardmax\)"):
         fold_to_end(m.build(a), "net", normalised=False)
+
+
+def test_what_no_host_knows_is_not_left_to_it():
+    """An operator of somebody's own domain: ONNX Runtime would refuse it."""
+    m = FloatModel()
+    m.nodes.append(helper.make_node("Foo", [m.conv("x", "a", (4, 3, 3, 3))], ["y"], "n_y", domain="com.example"))
+    model = m.build("y")
+    model.opset_import.append(helper.make_opsetid("com.example", 1))
+    with pytest.raises(UnsupportedError, match=r"n_y \(com\.example\.Foo\): no layer does that"):
+        fold_to_end(model, "m", normalised=False)
 
 
 def test_nothing_but_the_end_is_no_network():
