@@ -3,11 +3,13 @@
 front end (matrix) --> matrix unit --+--> posts of the finished ----> semaphores
 front end (vector) --> vector unit --+--> records of the finished --> trace
      A, B, ACC, OUT of the matrix unit --> second read ports --> vector unit
+
+The vector unit is there in chips with some `core.vec_ops`.
 """
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import fifo, stream, wiring
 from amaranth.lib.wiring import Out, connect
 
@@ -59,11 +61,11 @@ class CoreUnits:
         draining = Signal()
         drain = gated_domain(m, "drain", draining, gated)
         self.matrix = matrix = MatrixUnit(config, form, operand_domain=walk, drain_domain=drain)
-        self.vector = vector = VectorUnit(config)
+        self.vector = vector = VectorUnit(config) if config.core.has_vector else None
         # flags and operands travel on through the array when the last row has been drained
         hold = Signal(range(config.rows + config.cols + 17), init=config.rows + config.cols + 16)
         used = matrix.busy | matrix.issue.valid | matrix.write.valid | matrix.read.valid
-        walks = vector.busy | vector.issue.valid | vector.read.en
+        walks: Value = Const(0) if vector is None else vector.busy | vector.issue.valid | vector.read.en
         if config.core.operand_sources:  # the mover reads A and B by the vector unit's ports
             region = matrix.read.payload.region
             walks |= matrix.read.valid & ((region == Region.MAIN) | (region == Region.B))
@@ -73,17 +75,20 @@ class CoreUnits:
             draining.eq(matrix.draining),
             walking.eq(walks),
             matrix.now.eq(now),
-            vector.now.eq(now),
         ]
         m.submodules.matrix = in_domain(matrix, computing)
-        m.submodules.vector = in_domain(vector, walk)
-        connect(m, vector.operands, matrix.operands)
-        self.units: dict[Unit, MatrixUnit | VectorUnit] = {Unit.MATRIX: matrix, Unit.VECTOR: vector}
+        self.units: dict[Unit, MatrixUnit | VectorUnit] = {Unit.MATRIX: matrix}
         self._domains = {Unit.MATRIX: computing, Unit.VECTOR: walk}
+        if vector is not None:
+            m.d.comb += vector.now.eq(now)
+            m.submodules.vector = in_domain(vector, walk)
+            connect(m, vector.operands, matrix.operands)
+            self.units[Unit.VECTOR] = vector
 
     def observe(self, m: Module, seen: PortObject) -> None:
         """Drives a port of signature `ProbePort`."""
-        for name, write in (("out", self.matrix.out_write), ("vec", self.vector.write)):
+        writes = {"out": self.matrix.out_write} | ({} if self.vector is None else {"vec": self.vector.write})
+        for name, write in writes.items():
             m.d.comb += [
                 getattr(seen, f"{name}_en").eq(write.en),
                 getattr(seen, f"{name}_addr").eq(write.addr),

@@ -27,7 +27,7 @@ from ..control.trace import LINK_BLOCKED, LINK_BUSY, STROBED, Counter, Trace
 from ..dtt.controller import Controller
 from ..host_link.counters import Ask, CounterLink
 from ..host_link.host import HostPort
-from ..host_link.reporter import Reporter, units_of
+from ..host_link.reporter import Reporter
 from ..memory.dram_port import ADDRESS_BITS, DramPort
 from ..memory.mover import Mover
 from ..noc.data_receiver import DataReceiver
@@ -39,6 +39,7 @@ from ..spec.isa import (
     POST,
     REQUEST_FLIT_BITS,
     data_flit_bits,
+    units_of,
 )
 from ..spec.registers import Counted
 from ..wiring.axi import AXI4, AXI4Lite, AXI4LitePort, AXI4Port
@@ -157,7 +158,7 @@ class Tile(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config, kind = self.config, self.kind
-        units = units_of(kind)
+        units = units_of(config, kind)
         dropped = [getattr(self, f"{plane}_dropped") for plane in PLANES]
         sleepers = Sleepers(m, self.gated, [self.request_in.valid, self.post_in.valid, *dropped])
         mover, moving = sleepers.add_own("mover", Mover(config, kind, readable_regions(config, kind)))
@@ -289,7 +290,7 @@ class Tile(wiring.Component):
     def _count(self, m: Module, parts: TileParts) -> None:
         """Connects the cycle counters to the trace, and the compute units of a core, which some counters observe."""
         mover, fronts, semaphores, tracer, core = parts.mover, parts.fronts, parts.semaphores, parts.tracer, parts.core
-        units = units_of(self.kind)
+        units = units_of(self.config, self.kind)
         counting = Signal(name="counts")
         m.d.comb += [tracer.enable.eq(self.trace), counting.eq(self._counting)]
         strobes = {
@@ -331,7 +332,8 @@ class Tile(wiring.Component):
         counts |= {Counted[port.upper()]: totals[busy] for port, busy in zip(OUTPUTS, LINK_BUSY, strict=True)}
         if self.kind is TileKind.CORE:
             counts[Counted.MATRIX] = totals[Counter.MATRIX_READING]
-            counts[Counted.VECTOR] = totals[Counter.VECTOR_READING]
+            if Counter.VECTOR_READING in totals:
+                counts[Counted.VECTOR] = totals[Counter.VECTOR_READING]
         if dram is not None:
             beats = {Counted.DRAM_READ: (self.axi.rvalid, self.axi.rready)}
             beats[Counted.DRAM_WRITE] = (self.axi.wvalid, self.axi.wready)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from amaranth.hdl import Module, Mux, Signal
 
 from ..core.matrix import MatrixUnit
-from ..host_link.reporter import units_of
 from ..memory.bank import Bank
 from ..spec.config import TileKind
-from ..spec.isa import Region
+from ..spec.isa import Region, units_of
 from ..wiring.clocking import gated_domain, in_domain
 from ..wiring.ecc import Code
 from .regions import RING_REGION
@@ -21,7 +20,7 @@ def connect_memories(m: Module, tile: TilePorts, parts: TileParts) -> MatrixUnit
     fronts, delivery, mover, tracer, core = parts.fronts, parts.delivery, parts.mover, parts.tracer, parts.core
     word = delivery.write.payload
     is_ring = Signal()
-    for unit, front in zip(units_of(tile.kind), fronts, strict=True):
+    for unit, front in zip(units_of(tile.config, tile.kind), fronts, strict=True):
         hit = Signal(name=f"ring_hit_{unit.name.lower()}")
         m.d.comb += [
             hit.eq(word.region == RING_REGION[unit]),
@@ -62,7 +61,7 @@ def connect_memories(m: Module, tile: TilePorts, parts: TileParts) -> MatrixUnit
     ]
     with m.If(mover.read.valid & mover.read.ready):
         m.d[parts.moving] += was_trace.eq(of_trace)
-    if core is None:
+    if core is None or core.vector is None:
         m.d.comb += [elsewhere.eq(of_trace), found.eq(memory.read_data)]
         return memory
     vector = core.vector

@@ -6,8 +6,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
 
 from ..control.error_watch import ErrorWatch
-from ..host_link.reporter import Reporter, parts_of, units_of
-from ..spec.isa import POST, BlockedOn, Cause, Part, Unit
+from ..host_link.reporter import Reporter, parts_of
+from ..spec.isa import POST, BlockedOn, Cause, Part, Unit, units_of
 from ..wiring.signatures import FaultPort, FaultReport, PostFlit
 from .tile_parts import PostChecks, TileParts, TilePorts
 
@@ -21,6 +21,7 @@ def add_reporter(
     """Reports faults and blocked states of all parts to the host tile."""
     mover, delivery, taker, fronts = parts.mover, parts.delivery, parts.taker, parts.fronts
     semaphores, core, controller = parts.semaphores, parts.core, parts.controller
+    blocking = parts_of(tile.config, tile.kind)
     sources: list[tuple[Unit, FaultPort | data.View]] = [
         (Unit.MOVER, mover.fault),
         (Unit.NONE, delivery.fault),
@@ -28,7 +29,7 @@ def add_reporter(
     ]
     if watch is not None:  # before all that a wrong word may cause; `Reporter.offender` is of the first
         sources.insert(1, (Unit.NONE, watch.fault))
-    sources += [(unit, front.fault) for unit, front in zip(units_of(tile.kind), fronts, strict=True)]
+    sources += [(unit, front.fault) for unit, front in zip(units_of(tile.config, tile.kind), fronts, strict=True)]
     sources += [(Unit.NONE, semaphores.fault)]
     if core is not None:
         sources += [(unit, block.fault) for unit, block in core.units.items()]
@@ -56,7 +57,7 @@ def add_reporter(
             m.d.comb += undeliverable.valid.eq(1)
             m.d.comb += undeliverable.value.eq(getattr(tile, f"{plane}_dropped_tile"))
     sources += [(Unit.NONE, refused), (Unit.NONE, undeliverable)]
-    reporter = parts.sleepers.add("reporter", Reporter([unit for unit, _ in sources], parts_of(tile.kind)))
+    reporter = parts.sleepers.add("reporter", Reporter([unit for unit, _ in sources], blocking, tile.config.reports))
     m.d.comb += [reporter.tile.eq(tile.tile), reporter.host.eq(tile.host)]
     m.d.comb += [reporter.go.eq(tile.go), reporter.ask.eq(tile.ask)]
     for i, (_, fault) in enumerate(sources):
@@ -66,11 +67,9 @@ def add_reporter(
     # a stream does not know what its unit waits for: here the mover (for the request plane) or the controller does
     if controller is not None:
         with m.If(fronts[0].blocked_status.waits == BlockedOn.UNIT):
-            m.d.comb += reporter.blocked_status(parts_of(tile.kind).index((Part.STREAM, Unit.MOVER))).eq(
-                controller.blocked_status
-            )
+            m.d.comb += reporter.blocked_status(blocking.index((Part.STREAM, Unit.MOVER))).eq(controller.blocked_status)
     with m.If(mover.forward.valid & (fronts[0].blocked_status.waits == BlockedOn.UNIT)):
-        state = reporter.blocked_status(parts_of(tile.kind).index((Part.STREAM, Unit.MOVER)))
+        state = reporter.blocked_status(blocking.index((Part.STREAM, Unit.MOVER)))
         m.d.comb += [state.waits.eq(BlockedOn.REQUEST_PLANE), state.peer.eq(mover.forward.payload.dst_tile)]
     return reporter
 

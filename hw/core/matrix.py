@@ -72,7 +72,7 @@ class MatrixUnit(wiring.Component):
     write: stream.Interface
     read: stream.Interface
     read_data: Signal
-    operands: OperandPort
+    operands: OperandPort  # with a vector unit only
     out_write: data.View
     fault: data.View
     busy: Signal
@@ -98,13 +98,13 @@ class MatrixUnit(wiring.Component):
                 "write": In(word_write(config)),
                 "read": In(word_read()),
                 "read_data": Out(config.coded_bits),
-                "operands": In(OperandPorts(config)),
                 "out_write": Out(write_layout(config.core.out_words, config.word_bits)),
                 "fault": Out(FAULT_LAYOUT),
                 "busy": Out(1),
                 "reading": Out(1),
                 "draining": Out(1),
             }
+            | ({"operands": In(OperandPorts(config))} if config.core.has_vector else {})
             | error_ports(config, len(MEMORIES))
         )
 
@@ -133,7 +133,7 @@ class MatrixUnit(wiring.Component):
         self._drain(m, reader, array, drain, last)
         self._write(m, memories, drain)
         m.d.comb += self.out_write.eq(drain.out_write)
-        shared = self._serve_operands(m, memories)
+        shared = self._serve_operands(m, memories) if config.core.has_vector else None
         self._read(m, _PerMemory(a_read, b_read, acc_read, out_read), shared, reader, drain)
         return m
 
@@ -238,7 +238,7 @@ class MatrixUnit(wiring.Component):
         self,
         m: Module,
         ports: _PerMemory[WordRead],
-        shared: _PerMemory[WordRead],
+        shared: _PerMemory[WordRead] | None,
         reader: OperandReader,
         drain: Drain,
     ) -> None:
@@ -247,7 +247,7 @@ class MatrixUnit(wiring.Component):
         request = self.read.payload
         a_owner, b_owner = reader.a_read, reader.b_read
         a_busy, b_busy, free = a_owner.en, b_owner.en, None
-        if self._config.core.operand_sources:
+        if shared is not None and self._config.core.operand_sources:
             for port, owner in ((ports.a, a_owner), (ports.b, b_owner)):
                 m.d.comb += [port.en.eq(owner.en), port.addr.eq(owner.addr)]
             ports = ports._replace(a=shared.a, b=shared.b)

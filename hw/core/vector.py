@@ -24,7 +24,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..spec.config import OFFSET_BITS, ChipConfig
 from ..spec.contracts import WINDOW_TAPS
-from ..spec.isa import SCALE_SHIFT, TABLE_BYTES, TWO_OPERANDS, Pair, VectorOp
+from ..spec.isa import REQUANTISING, SCALE_SHIFT, TABLE_BYTES, TWO_OPERANDS, Pair, VectorOp, vector_ops
 from ..wiring.ecc import Code, coded_data, error_ports, show_errors, word_memory
 from .divider import Divider
 from .drain import RETIRE_LAYOUT
@@ -34,6 +34,9 @@ from .requantiser import PRODUCT_BITS, SCALE_BITS, requantise
 from .transposer import Transposer
 from .walk import VEC_LAYOUT, result_layout, step_layout
 from .window import WindowReader
+
+#: Operations that may scale what they compute.
+_SCALED = (*REQUANTISING, VectorOp.PAIR)
 
 
 class _Terms(NamedTuple):
@@ -116,6 +119,7 @@ class VectorUnit(wiring.Component):
         self._config = config
         self._at = address_bits(config.core.vec_words)
         self._windows = config.core.vec_windows
+        self._ops = vector_ops(config.core)
         super().__init__(
             {
                 "issue": In(stream.Signature(VEC_LAYOUT)),
@@ -131,6 +135,11 @@ class VectorUnit(wiring.Component):
             }
             | error_ports(config)
         )
+
+    def _is(self, op: Value, *some: VectorOp) -> Value:
+        """Whether an operation is one of some, of which the unit may lack a few."""
+        known = [each for each in some if each in self._ops]
+        return Cat(op == each for each in known).any() if known else Const(0)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -190,12 +199,12 @@ class VectorUnit(wiring.Component):
             m.d.sync += operand.eq(fetched)
             word = Mux(fetched.x_out, operands.out_data, operands.a_data)
             # A tap that does not contribute is zero, or for a maximum the least value.
-            nothing = Mux(fetched.op == VectorOp.MAX, Const(0x80, 8).replicate(config.lanes), 0)
-            m.d.comb += arriving.eq(Mux(fetched.x & (fetched.op != VectorOp.REQUANT), word, nothing))
+            nothing = Mux(self._is(fetched.op, VectorOp.MAX), Const(0x80, 8).replicate(config.lanes), 0)
+            m.d.comb += arriving.eq(Mux(fetched.x & ~self._is(fetched.op, VectorOp.REQUANT), word, nothing))
             m.d.sync += x.eq(arriving)
-            with m.If(fetched.op == VectorOp.MAC):
+            with m.If(self._is(fetched.op, VectorOp.MAC)):
                 m.d.sync += y.eq(Mux(fetched.first_walk, arriving, Mux(fetched.y, operands.b_data, 0)))
-            with m.If(Cat(fetched.op == op for op in TWO_OPERANDS).any()):
+            with m.If(self._is(fetched.op, *TWO_OPERANDS)):
                 m.d.sync += y.eq(Mux(fetched.y, operands.out_data, 0))
         return arriving, x, y
 
@@ -254,14 +263,7 @@ class VectorUnit(wiring.Component):
         taken in the same cycle, replaced by zero unless it was `added`. `y`: of each window; `entries`: of the table.
         """
         lanes = self._config.lanes
-        m.submodules.transposer = transposer = Transposer(lanes)
-        transposing = Signal()
-        m.d.comb += [
-            transposing.eq(operand.active & (operand.op == VectorOp.TRANSPOSE)),
-            transposer.step.eq(transposing),
-            transposer.turn.eq(operand.turn),
-            transposer.word.eq(x),
-        ]
+        turned = self._transposed(m, operand, x)
         terms = [
             [Signal(signed(16), name=f"term_{window}_{lane}", reset_less=True) for lane in range(lanes)]
             for window in range(self._windows)
@@ -280,39 +282,53 @@ class VectorUnit(wiring.Component):
             m.d.sync += [shift.eq(operand.shift), uses.eq(Mux(operand.slides, operand.uses, 1))]
             m.d.sync += [
                 first.eq(operand.first),
-                largest.eq((operand.op == VectorOp.MAX) & ~operand.second_walk),
+                largest.eq(self._is(operand.op, VectorOp.MAX) & ~operand.second_walk),
                 finished.eq(operand.done),
                 lowered.eq(operand.second_walk & ~operand.result.divides),
             ]
             with m.If(operand.done):
                 m.d.sync += third.eq(operand.result)
-            with m.If(operand.addend):
+            with m.If(operand.addend & any(op in self._ops for op in REQUANTISING)):
                 for lane, addend in enumerate(addends):
                     m.d.sync += addend.eq(Mux(added, self.operands.acc_data.word_select(lane, 32), 0))
             for lane, term in enumerate(terms[0]):
                 a, b = (Signal(signed(8), name=f"{name}_{lane}") for name in ("x", "y"))
                 product = Signal(signed(16), name=f"x_y_{lane}")
                 m.d.comb += [a.eq(x.word_select(lane, 8)), b.eq(y[0].word_select(lane, 8)), product.eq(a * b)]
+                made: dict[VectorOp, Value] = {
+                    VectorOp.MAC: Mux(operand.second_walk, a, product),
+                    VectorOp.PAIR: _paired(operand.pair, a, b, product),
+                    VectorOp.ADD: a + b,
+                }
+                if entries:
+                    made[VectorOp.TABLE] = entries[lane].as_signed()
+                if turned is not None:
+                    made[VectorOp.TRANSPOSE] = turned.word_select(lane, 8).as_signed()
                 with m.Switch(operand.op):
-                    with m.Case(VectorOp.MAC):
-                        m.d.sync += term.eq(Mux(operand.second_walk, a, product))
-                    with m.Case(VectorOp.PAIR):
-                        m.d.sync += term.eq(_paired(operand.pair, a, b, product))
-                    if entries:
-                        with m.Case(VectorOp.TABLE):
-                            m.d.sync += term.eq(entries[lane].as_signed())
-                    with m.Case(VectorOp.ADD):
-                        m.d.sync += term.eq(a + b)
-                    with m.Case(VectorOp.TRANSPOSE):
-                        m.d.sync += term.eq(transposer.result.word_select(lane, 8).as_signed())
+                    for op, value in made.items():
+                        if op in self._ops:
+                            with m.Case(op):
+                                m.d.sync += term.eq(value)
                     with m.Default():
                         m.d.sync += term.eq(a)
         with m.If(operand.active & operand.slides):
             for window in range(1, self._windows):
                 for lane, term in enumerate(terms[window]):
                     a, b = x.word_select(lane, 8).as_signed(), y[window].word_select(lane, 8).as_signed()
-                    m.d.sync += term.eq(Mux(operand.op == VectorOp.MAC, a * b, a))
+                    m.d.sync += term.eq(Mux(self._is(operand.op, VectorOp.MAC), a * b, a))
         return _Terms(adding, terms, addends, first, shift, uses, largest, finished, lowered, third)
+
+    def _transposed(self, m: Module, operand: data.View, x: Signal) -> Signal | None:
+        """The transposer's word; nothing in units without one."""
+        if VectorOp.TRANSPOSE not in self._ops:
+            return None
+        m.submodules.transposer = transposer = Transposer(self._config.lanes)
+        m.d.comb += [
+            transposer.step.eq(operand.active & (operand.op == VectorOp.TRANSPOSE)),
+            transposer.turn.eq(operand.turn),
+            transposer.word.eq(x),
+        ]
+        return transposer.result
 
     def _accumulate(self, m: Module, terms: _Terms, block_values: Sequence[Signal]) -> _Totals:
         """Sum or maximum over the taps of a window or over a whole block, one cycle after the terms. Returns those of
@@ -383,7 +399,8 @@ class VectorUnit(wiring.Component):
                 m.d.comb += factor.eq(Mux(fourth.times16, total << 4, total))
                 scale = Mux(fourth.divides, quotients[lane], fourth.scale) if quotients else fourth.scale
                 scale = Mux(fourth.by_channel, scales[lane], scale) if scales else scale
-                m.d.sync += product.eq(Mux(fourth.exact, total << SCALE_SHIFT, factor * scale))
+                exact = Const(1) if not any(op in self._ops for op in _SCALED) else fourth.exact
+                m.d.sync += product.eq(Mux(exact, total << SCALE_SHIFT, factor * scale))
         rounds = Signal()
         rounded = [requantise(m, rounds, product, fifth.relu, fifth.clamp) for product in products]
         if quotients:

@@ -9,7 +9,18 @@ from amaranth.lib import data
 
 from ..spec.config import ChipConfig
 from ..spec.contracts import WHOLE_DIVIDE_CYCLES, WHOLE_ROOT_CYCLES, WHOLE_SUBTRACT_CYCLES, WINDOW_TAPS
-from ..spec.isa import INSTRUCTIONS, SCALED_BIAS_WORDS, TABLE_BYTES, Opcode, Pair, Region, VectorOp, YWalk
+from ..spec.isa import (
+    INSTRUCTIONS,
+    SCALED_BIAS_WORDS,
+    TABLE_BYTES,
+    WINDOWED,
+    Opcode,
+    Pair,
+    Region,
+    VectorOp,
+    YWalk,
+    vector_ops,
+)
 from .ports import address_bits
 from .readers import PendingInstruction
 
@@ -150,6 +161,7 @@ class Walk:
     def loop_ends(self, m: Module, pending: PendingInstruction) -> LoopEnds:
         """Loop ends, innermost first; the pending instruction is loaded at the last of them."""
         vec, lanes = self.vec, self._config.lanes
+        windows = any(op in vector_ops(self._config.core) for op in WINDOWED)  # otherwise all are 1x1
         kx_last = Signal()
         ky_last = Signal()
         column_last = Signal()
@@ -164,8 +176,8 @@ class Walk:
         vec_last = Signal()
         m.d.comb += [
             self.x.eq(self.here.x + self.tap_x),
-            kx_last.eq(self.kx == vec.kernel_w - 1),
-            ky_last.eq(self.ky == vec.kernel_h - 1),
+            kx_last.eq((self.kx == vec.kernel_w - 1) if windows else 1),
+            ky_last.eq((self.ky == vec.kernel_h - 1) if windows else 1),
             # nothing is to be read in a column outside of the tile
             column_last.eq(ky_last | (self.slides & ((self.x < 0) | (self.x >= vec.in_w)))),
             pixel_last.eq(self.step & ~self.flush & kx_last & column_last),
@@ -297,6 +309,7 @@ class Walk:
     ) -> None:
         """Starts the pending instruction; its first address is that of the next cycle."""
         after, vec, lanes = pending.code, self.vec, self._config.lanes
+        turns = VectorOp.TRANSPOSE in vector_ops(self._config.core)
         with m.If(pending.load):
             m.d.sync += [self.active.eq(1), vec.eq(after), self.void.eq(pending.bad), self.start.eq(now + 1)]
             for field in ("blocks", "kernel_h", "kernel_w", "out_w", "pixels"):
@@ -305,7 +318,7 @@ class Walk:
             with m.If(~windowed):
                 m.d.sync += [vec.kernel_h.eq(1), vec.kernel_w.eq(1)]
             m.d.sync += [
-                self.transposes.eq(after.op == VectorOp.TRANSPOSE),
+                self.transposes.eq((after.op == VectorOp.TRANSPOSE) if turns else 0),
                 self.fetches.eq((after.op == VectorOp.TABLE) & self._config.core.vec_table),
                 self.whole.eq(whole & ~pending.bad),
                 Cat(self.second, self.rest).eq(0),

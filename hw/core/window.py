@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..spec.config import OFFSET_BITS, ChipConfig
 from ..spec.contracts import WINDOW_TAPS
-from ..spec.isa import TWO_OPERANDS, WHOLE_PAIRS, WINDOWED, Cause, Pair, Region, VectorOp, YWalk
+from ..spec.isa import TWO_OPERANDS, WHOLE_PAIRS, WINDOWED, Cause, Pair, Region, VectorOp, YWalk, vector_ops
 from .ports import address_bits, read_layout
 from .readers import FAULT_LAYOUT, PendingInstruction
 from .tap_loader import FILL_LAYOUT, TapLoader
@@ -20,7 +20,7 @@ _COUNTS = ("in_w", "blocks", "kernel_h", "kernel_w", "stride_h", "stride_w", "di
 
 
 def _any_of(op: Value, some: Sequence[VectorOp]) -> Value:
-    return Cat(op == each for each in some).any()
+    return Cat(op == each for each in some).any() if some else Const(0)
 
 
 class WindowReader(wiring.Component):
@@ -46,10 +46,10 @@ class WindowReader(wiring.Component):
     - `fault`: registered strobe, at most one per instruction. Causes: ADDRESS (value = the word address; the access is
       suppressed and the word does not contribute: it is zero, or for a maximum the least value), SHAPE (a zero count,
       a window larger than 1x1 for an operation without windows or with `repeat`, or one of 1x1 `by_channel`, whose
-      blocks may have no second step to read multipliers in), RESERVED_BITS (also for TABLE on a
-      chip without a table, WHOLE on one without `core.vec_whole` or where there is none, `by_channel` on one without
-      `core.channel_scales` or without a bias, and for fields that must be 0 with this `op`). SHAPE and RESERVED_BITS
-      make the instruction void: it runs (counts at least 1), writes nothing, and retires.
+      blocks may have no second step to read multipliers in), RESERVED_BITS (also for an operation that the unit does
+      not have (`hw.spec.isa.vector_ops`), WHOLE on a chip without `core.vec_whole` or where there is none, `by_channel`
+      on one without `core.channel_scales` or without a bias, and for fields that must be 0 with this `op`). SHAPE and
+      RESERVED_BITS make the instruction void: it runs (counts at least 1), writes nothing, and retires.
     """
 
     issue: stream.Interface
@@ -120,7 +120,7 @@ class WindowReader(wiring.Component):
         known = [(after.op == op) & (after.pair == pair) for op, pair in WHOLE_PAIRS]
         m.d.comb += [
             whole.eq((after.y_walk == YWalk.WHOLE) & windowed & core.vec_whole),
-            windowed.eq(_any_of(after.op, WINDOWED)),
+            windowed.eq(_any_of(after.op, [op for op in WINDOWED if op in vector_ops(core)])),
             summed.eq((after.op == VectorOp.MAC) | (after.op == VectorOp.SUM)),
             second.eq(_any_of(after.op, TWO_OPERANDS)),
             paired.eq(after.op == VectorOp.PAIR),
@@ -139,7 +139,7 @@ class WindowReader(wiring.Component):
                 | ((after.y_walk == YWalk.WHOLE) & second)
                 | (whole & ~Cat(known).any())
                 | (after.times16 & ~scaled)
-                | ((after.op == VectorOp.TABLE) & (not core.vec_table))
+                | _any_of(after.op, [op for op in VectorOp if op not in vector_ops(core)])
                 | (after.by_channel & ((after.op != VectorOp.MAC) | ~after.addend | whole | (not core.channel_scales)))
             ),
         ]

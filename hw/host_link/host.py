@@ -16,7 +16,8 @@ COUNT_CYCLE holds the cycle of the snapshot, and each read of COUNT_VALUE the co
 There are two watchdogs: WATCHDOG bounds the cycles of a run, STALL_LIMIT the cycles without progress in any tile.
 After either fires, every tile reports what its parts wait for (`isa.STATE`). All reports have arrived
 `reporter.report_cycles` after the irq; REPORTS is the number of unread ones, REPORT_LOW and REPORT_HIGH hold the first
-of them, and reading REPORT_HIGH advances to the next.
+of them, and reading REPORT_HIGH advances to the next. (In chips without `reports` no tile does, and all of these are
+0.)
 
 CONTROL.reset ends whatever goes on and resets the chip, once DRAM has finished its bursts (`host_link.reset_unit`):
 STATUS.resetting until then, and nothing can be started. In the last cycles the bus takes nothing. Then all registers
@@ -422,8 +423,11 @@ class HostPort(wiring.Component):
             Register.COUNT_VALUE: counters.value,
         }
 
-    def _reports(self, m: Module, next_one: Signal) -> tuple[Signal, Value]:
-        """Stores arriving states; returns the number of unread ones, and the first of them. `next_one` takes it."""
+    def _reports(self, m: Module, next_one: Signal) -> tuple[Value, Value]:
+        """Stores arriving states; returns the number of unread ones, and the first of them. `next_one` takes it. There
+        are none in chips without `reports`."""
+        if not self.config.reports:
+            return Const(0), Const(0, REPORT.width)
         depth = 1 << (most_reports(self.config) - 1).bit_length()
         m.submodules.reports = reports = memory.Memory(shape=REPORT.width, depth=depth, init=[])
         write, read = reports.write_port(), reports.read_port()

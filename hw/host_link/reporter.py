@@ -2,6 +2,8 @@
 
 After a watchdog the host raises `ask`. Every tile then sends a `STATE` for each of its parts that waits for something,
 over the post plane, which always drains. So the host learns what each part waits for even when nothing else moves.
+
+In chips without `reports` a tile says of its first fault that it has one (`Cause.UNTOLD`), and of its parts nothing.
 """
 
 from __future__ import annotations
@@ -13,25 +15,22 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..spec.config import ChipConfig, TileKind
-from ..spec.isa import Part, Unit
+from ..spec.isa import Cause, Part, Unit, units_of
 from ..wiring.signatures import BlockedStatus, FaultReport, PostFlit, StateFlit
 
 
-def units_of(kind: TileKind) -> tuple[Unit, ...]:
-    """The units of a tile kind; each has its own stream."""
-    return (Unit.MOVER, Unit.MATRIX, Unit.VECTOR) if kind is TileKind.CORE else (Unit.MOVER,)
-
-
-def parts_of(kind: TileKind) -> tuple[tuple[Part, Unit], ...]:
+def parts_of(config: ChipConfig, kind: TileKind) -> tuple[tuple[Part, Unit], ...]:
     """The parts of a tile kind that can block, in the order in which they report (a fault is reported separately)."""
-    parts = [(Part.STREAM, unit) for unit in units_of(kind)]
+    parts = [(Part.STREAM, unit) for unit in units_of(config, kind)]
     parts += [(Part.MOVER, Unit.NONE), (Part.QUEUE, Unit.NONE), (Part.DELIVERY, Unit.NONE)]
     return (*parts, (Part.DRAM, Unit.NONE)) if kind is TileKind.DRAM else tuple(parts)
 
 
 def most_reports(config: ChipConfig) -> int:
     """The greatest number of `STATE`s that a chip can send."""
-    return sum(1 + len(parts_of(kind)) for kind in config.tiles.values())
+    if not config.reports:
+        return 0
+    return sum(1 + len(parts_of(config, kind)) for kind in config.tiles.values())
 
 
 def report_cycles(config: ChipConfig) -> int:
@@ -49,6 +48,9 @@ class Reporter(wiring.Component):
     After `clear` another fault is accepted. `free`: one raised now is reported. `owes`: a fault has been accepted whose
     report has not left, or a state is being sent. `offender`: the tile for which `fault_0` was raised, if it is not
     this one. In cycles without `active` no register changes.
+
+    `told`: in chips with `reports`. Otherwise a fault is sent in the same cycle without its cause, unit, tag and value,
+    and `ask` does nothing.
     """
 
     tile: Signal
@@ -62,8 +64,8 @@ class Reporter(wiring.Component):
     send: stream.Interface
     active: Signal
 
-    def __init__(self, faults: Sequence[Unit], parts: Sequence[tuple[Part, Unit]]) -> None:
-        self.faults, self.parts = tuple(faults), tuple(parts)
+    def __init__(self, faults: Sequence[Unit], parts: Sequence[tuple[Part, Unit]], told: bool = True) -> None:
+        self.faults, self.parts, self.told = tuple(faults), tuple(parts), told
         super().__init__(
             {"tile": In(8), "host": In(8), "go": In(1), "ask": In(1), "clear": In(1)}
             | {f"fault_{i}": In(FaultReport) for i in range(len(self.faults))}
@@ -82,6 +84,36 @@ class Reporter(wiring.Component):
         return getattr(self, f"blocked_status_{port}")
 
     def elaborate(self, platform: object) -> Module:
+        return self._full() if self.told else self._nameless()
+
+    def _nameless(self) -> Module:
+        """What is left without `reports`."""
+        m = Module()
+        report = self.send.payload
+        seen, noted, raised = Signal(), Signal(), Signal()
+        m.d.comb += [
+            raised.eq(Cat(self.fault(i).valid for i in range(len(self.faults))).any()),
+            self.owes.eq(noted | self.send.valid),
+            self.active.eq(raised | self.owes | self.clear),
+            self.free.eq(~seen & ~noted & self.go),
+            report.dst_tile.eq(self.host),
+            report.fault.eq(1),
+            report.cause.eq(Cause.UNTOLD),
+            report.tile.eq(self.tile),
+            report.unit.eq(int(Unit.NONE)),
+        ]
+        m.d.sync += noted.eq(raised & self.free)
+        with m.If(self.clear):
+            m.d.sync += seen.eq(0)
+        with m.Elif(noted):
+            m.d.sync += seen.eq(1)
+        with m.If(noted):
+            m.d.sync += self.send.valid.eq(1)
+        with m.Elif(self.send.ready):
+            m.d.sync += self.send.valid.eq(0)
+        return m
+
+    def _full(self) -> Module:
         m = Module()
         report = Signal(PostFlit)
         state = data.View(StateFlit, report)

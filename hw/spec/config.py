@@ -53,7 +53,10 @@ TRACE_BYTES = 16
 LEAST_RECORDS = 16
 #: Fields of a chip ("counters", "core.vec_table") that version 0.1 did not have. A digest leaves out those at their
 #: defaults, so that schedules and programs of before are still for the same chip (docs/compatibility.md).
-NEWER_FIELDS: tuple[str, ...] = ("dram.arbitration", "dram.weights", "core.int4", "dram.banks", "ecc", "noc.multicast")
+NEWER_FIELDS: tuple[str, ...] = (
+    "dram.arbitration", "dram.weights", "core.int4", "dram.banks", "ecc", "noc.multicast", "core.vec_ops",
+    "reports",
+)  # fmt: skip
 
 
 class ConfigError(ValueError):
@@ -78,9 +81,23 @@ class _Frozen(Exact):
 Words = Annotated[int, Field(ge=1, le=1 << 16)]
 
 
+class VectorOperation(StrEnum):
+    """An operation of the vector unit that a chip may leave out (`hw.spec.isa.VectorOp`; TABLE is `vec_table`)."""
+
+    MAC = "mac"
+    SUM = "sum"
+    MAX = "max"
+    ADD = "add"
+    REQUANT = "requant"
+    TRANSPOSE = "transpose"
+    PAIR = "pair"
+
+
 class CoreConfig(_Frozen):
     """Local memories of one core, in words of `lanes` bytes (ACC: words of `lanes` int32).
 
+    `vec_ops`: operations of the vector unit besides the table. Without any, and without a table, a core has no vector
+    unit, no stream for one and no memory VEC, and A, B, ACC and OUT have no second read port.
     `vec_windows`: overlapping windows of a row that the vector unit computes at the same time, each with a multiplier
     and an accumulator for each lane. 5 is enough for 5x5 windows, 1 reads every tap of every window by itself.
     `vec_table`: the vector unit has a table of 256 bytes for each lane (`VectorOp.TABLE`), for activation functions.
@@ -97,12 +114,42 @@ class CoreConfig(_Frozen):
     acc_words: Annotated[int, Field(ge=1, le=1 << 14)] = 1024
     out_words: Annotated[int, Field(ge=1, le=1 << 14)] = 2048
     vec_words: Annotated[int, Field(ge=1, le=1 << 14)] = 2048
+    vec_ops: tuple[VectorOperation, ...] = tuple(VectorOperation)
     vec_windows: Annotated[int, Field(ge=1, le=8)] = 1
     vec_table: bool = False
     vec_whole: bool = False
     channel_scales: bool = False
     operand_sources: bool = False
     int4: bool = False
+
+    @property
+    def has_vector(self) -> bool:
+        """Whether there is a vector unit."""
+        return bool(self.vec_ops) or self.vec_table
+
+    @field_validator("vec_ops")
+    @classmethod
+    def _in_order(cls, value: tuple[VectorOperation, ...]) -> tuple[VectorOperation, ...]:
+        if len(set(value)) < len(value):
+            raise ValueError(f"names an operation twice ({', '.join(value)}); name each once")
+        return tuple(each for each in VectorOperation if each in value)  # the same chip, however they are listed
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        lacking = [
+            op for op in (VectorOperation.MAC, VectorOperation.SUM, VectorOperation.MAX) if op not in self.vec_ops
+        ]
+        if self.vec_whole and lacking:
+            raise ValueError(
+                f"vec_whole = true without {', '.join(lacking)} in vec_ops: blocks are summed up by mac, sum and max; "
+                "add them, or leave vec_whole out"
+            )
+        if self.operand_sources and not self.has_vector:
+            raise ValueError(
+                "operand_sources = true without a vector unit, by whose ports A and B are read; name some vec_ops, or "
+                "leave operand_sources out"
+            )
+        return self
 
 
 class Arbitration(StrEnum):
@@ -214,6 +261,8 @@ class ChipConfig(_Frozen):
     and of a run its bytes and its cycles can be compared, but no instruction's.
     `ecc`: words have a code (`hw.wiring.ecc`) in memories of cores and scratchpads, in rings, and on their way between
     tiles; one wrong bit of a word is corrected and counted, two are a fault. No cycle changes.
+    `reports`: a tile says which fault it has raised, with the instruction and a value, and what its parts wait for when
+    a watchdog asks; without them a fault is `Cause.UNTOLD`, of a tile, and a watchdog's nothing but itself.
     Raises pydantic's ValidationError (wrapped into `ConfigError` by `load`).
     """
 
@@ -236,6 +285,7 @@ class ChipConfig(_Frozen):
     counters: bool = False
     product_register: bool = False
     ecc: bool = False
+    reports: bool = True
     clock_mhz: Annotated[float, Field(gt=0, le=1e5, allow_inf_nan=False)] | None = None
 
     @model_validator(mode="before")
@@ -299,6 +349,11 @@ class ChipConfig(_Frozen):
             raise ValueError(
                 'noc.multicast on a floorplan with a "dtt" tile: its controller plans packets for one tile each; leave '
                 "one of them out"
+            )
+        if self.programs and not self.reports:
+            raise ValueError(
+                f"programs = {self.programs} with reports = false: whose program has failed is known by reports; set "
+                "programs = 0, or reports = true"
             )
         if self.controller_channel and not self._beside_controller():
             raise ValueError(

@@ -16,7 +16,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from .config import INSTRUCTION_BYTES, MOST_HOPS, MOST_POINTS, OFFSET_BITS, ChipConfig
+from .config import INSTRUCTION_BYTES, MOST_HOPS, MOST_POINTS, OFFSET_BITS, ChipConfig, CoreConfig, TileKind
 from .routes import TURN_BITS, CopyField, RouteField
 
 if TYPE_CHECKING:  # the gateware library is slow to import and only the gateware needs it
@@ -87,6 +87,13 @@ ACCEPTS: dict[Unit, tuple[Opcode, ...]] = {
 AHEAD_ACCEPTS = (Opcode.MOVE, *COMPUTES.values(), Opcode.ORDER)
 
 
+def units_of(config: ChipConfig, kind: TileKind) -> tuple[Unit, ...]:
+    """The units of a tile of this kind, each of which has a stream of its own."""
+    if kind is not TileKind.CORE:
+        return (Unit.MOVER,)
+    return (Unit.MOVER, Unit.MATRIX, Unit.VECTOR) if config.core.has_vector else (Unit.MOVER, Unit.MATRIX)
+
+
 class Region(IntEnum):
     """Bits [27:24] of a word address: which memory of the tile. Offsets inside a region count words of P bytes."""
 
@@ -123,6 +130,7 @@ class Cause(IntEnum):
     ROUTE = 15  #: a source route or virtual channel that this chip does not have; value = `channel`, or a tile
     RIGHTS = 16  #: a tile, semaphore or page of DRAM that the program was not given; value = a tile, or an address
     ECC = 17  #: two bits of a word are wrong; value = an address in its memory, or that of the packet it came with
+    UNTOLD = 18  #: in chips without `reports`: a tile has raised any of these; tag and value = 0
 
 
 class Part(IntEnum):
@@ -414,6 +422,12 @@ WINDOWED = (VectorOp.MAC, VectorOp.SUM, VectorOp.MAX)
 TWO_OPERANDS = (VectorOp.ADD, VectorOp.PAIR)
 #: Operations that requantise whatever `pair` says.
 REQUANTISING = (VectorOp.MAC, VectorOp.SUM, VectorOp.REQUANT)
+
+
+def vector_ops(core: CoreConfig) -> tuple[VectorOp, ...]:
+    """The operations that vector units of such cores have; none: there is no vector unit."""
+    named = {op.name for op in core.vec_ops}
+    return tuple(op for op in VectorOp if op.name in named or (op is VectorOp.TABLE and core.vec_table))
 
 
 class Pair(IntEnum):

@@ -140,6 +140,8 @@ def region_words(chip: ChipConfig, tile: int, region: int, end: Literal["src", "
         operands = () if core.operand_sources else (Region.MAIN, Region.B)
         for barred in {"src": operands, "dst": (Region.VEC,), None: ()}[end]:
             del sizes[barred]
+        if not core.has_vector:
+            sizes.pop(Region.VEC, None)
     elif kind is TileKind.SPM:
         sizes = {Region.MAIN: chip.spm_words}
     elif kind is TileKind.DRAM:

@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from meshloom.hw.spec.config import OFFSET_BITS, ChipConfig, TileKind
+from meshloom.hw.spec.config import OFFSET_BITS, ChipConfig
 from meshloom.hw.spec.contracts import ISSUE_CYCLES
 from meshloom.hw.spec.isa import (
     ACCEPTS,
@@ -31,6 +31,8 @@ from meshloom.hw.spec.isa import (
     YWalk,
     decode,
     encode,
+    units_of,
+    vector_ops,
 )
 from meshloom.hw.spec.routes import RouteError
 
@@ -118,7 +120,7 @@ class StaticCheck:
         if kind is None:
             self.problems.add(where, "no such tile", f"the floorplan of {chip.name} is {chip.width}x{chip.height}")
             return
-        if stream.unit not in ACCEPTS or (stream.unit != Unit.MOVER and kind is not TileKind.CORE):
+        if stream.unit not in units_of(chip, kind):
             self.problems.add(where, f"a {kind} tile has no {unit_name(stream.unit)} unit", "place it elsewhere")
         if number == 0 and (stream.tile, stream.unit) != (chip.host, Unit.MOVER):
             fix = f"boot from the mover of {self.names.tile(chip.host)}"
@@ -394,6 +396,8 @@ class StaticCheck:
             problem(f"{name} with x_out = 1", "it must be 0: this operation has one place for x")
         if op == VectorOp.TABLE and not self.chip.core.vec_table:
             problem("TABLE", f"cores of {self.chip.name} have none: core.vec_table is off")
+        elif op not in vector_ops(self.chip.core):
+            problem(name, f"cores of {self.chip.name} have no {name}: it is not among core.vec_ops")
         whole = op in WINDOWED and fields["y_walk"] == YWalk.WHOLE
         if whole:
             self._whole(name, fields, problem)

@@ -423,7 +423,7 @@ def memory_words(chip: ChipConfig, tile: int, region: int) -> int:
             Region.B: core.b_words,
             Region.ACC: 4 * core.acc_words,
             Region.OUT: core.out_words,
-            Region.VEC: core.vec_words,
+            Region.VEC: core.vec_words * core.has_vector,
         }
         return rooms.get(region, 0)
     if region != Region.MAIN:

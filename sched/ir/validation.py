@@ -21,6 +21,7 @@ from meshloom.hw.spec.isa import (
     VectorOp,
     YWalk,
     split_address,
+    vector_ops,
 )
 from meshloom.hw.spec.routes import RouteError
 
@@ -276,6 +277,11 @@ def _check_vec(op: Vec, chip: ChipConfig) -> None:
     name = VectorOp(kind).name
     if kind == VectorOp.TABLE and not chip.core.vec_table:
         raise ScheduleError(f"VEC TABLE: the cores of {chip.name} have no table; set core.vec_table = true in its file")
+    if kind != VectorOp.TABLE and kind not in vector_ops(chip.core):
+        raise ScheduleError(
+            f"VEC {name}: the cores of {chip.name} have no such operation; add {name.lower()!r} to core.vec_ops in its "
+            "file"
+        )
     if kind not in WINDOWED and op.taps != 1:
         raise ScheduleError(f"VEC {name} has a window of {op['kernel_h']}x{op['kernel_w']}; it must be 1x1")
     if op["repeat"] and op.taps != 1:

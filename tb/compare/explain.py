@@ -78,6 +78,8 @@ def explain(run: Run, program: Program, schedule: Labelled | None, chip: ChipCon
         timed = [node.who + " " + node.waits for place, node in graph.items() if hang.waits(place) is BlockedOn.TIME]
         until = f" ({'; '.join(timed[:SHOWN])})" if timed else ""
         return f"{begin}: it is slow or never ends, but it is not deadlocked{until}; give it more cycles"
+    if not chip.reports:
+        return f"{begin}; what its parts wait for, chip {chip.name} does not tell: set reports = true in its file"
     if not graph:
         return f"{begin}, and no part of the chip reports that it waits: a packet in flight was lost"
     cycle = cycle_of(graph)

@@ -16,6 +16,7 @@ from random import Random
 
 from meshloom.hw.spec.config import ChipConfig, TileKind
 from meshloom.hw.spec.isa import (
+    COMPUTES,
     OPERAND_WALKS,
     REQUANTISING,
     TWO_OPERANDS,
@@ -26,10 +27,11 @@ from meshloom.hw.spec.isa import (
     Opcode,
     Pair,
     Region,
-    Unit,
     VectorOp,
     YWalk,
     split_address,
+    units_of,
+    vector_ops,
 )
 from meshloom.sched.checker.check import CheckError, check
 from meshloom.sched.program.program import Instruction, Program
@@ -60,10 +62,8 @@ WAIVED: Mapping[str, Mapping[str, str]] = {
         Cause.RIGHTS.name: "needs programs that come and go: tests/tb/test_serving_faults.py",
     },
 }
-#: Units that have streams, by kind of tile.
-_UNITS = {
-    TileKind.CORE: (Unit.MOVER, Unit.MATRIX, Unit.VECTOR), TileKind.DRAM: (Unit.MOVER,), TileKind.SPM: (Unit.MOVER,),
-}  # fmt: skip
+#: Kinds of tiles whose units have streams in random programs.
+_KINDS = (TileKind.CORE, TileKind.DRAM, TileKind.SPM)
 
 #: What can end just before the post that an instruction waited for.
 _POSTS = (
@@ -157,9 +157,7 @@ def vec_properties(fields: Mapping[str, int]) -> Iterator[str]:
 
 
 def _vec_bins(chip: ChipConfig) -> Iterator[str]:
-    for op in VectorOp:
-        if op is VectorOp.TABLE and not chip.core.vec_table:
-            continue
+    for op in vector_ops(chip.core):
         allowed = {
             "x in OUT": op not in TWO_OPERANDS and op is not VectorOp.REQUANT, "window": op in WINDOWED, "stride": True,
             "padding": True, "bias": op in (VectorOp.MAC, VectorOp.SUM), "relu": True, "clamp": True, "repeat": True,
@@ -183,7 +181,7 @@ def _memory(chip: ChipConfig, tile: int, word: int) -> str:
 def _move_bins(chip: ChipConfig) -> Iterator[str]:
     outside = [kind.value for kind in (TileKind.DRAM, TileKind.SPM) if kind in chip.tiles.values()]
     operands = ["core A", "core B"] if chip.core.operand_sources else []
-    sources = [*outside, *operands, "core ACC", "core OUT", "core VEC"]
+    sources = [*outside, *operands, "core ACC", "core OUT", *["core VEC"] * chip.core.has_vector]
     for source, target in product(sources, [*outside, "core A", "core B", "core ACC", "core OUT"]):
         yield from (f"{source} to {target}, asked by {who}" for who in ("its source", "another tile"))
 
@@ -246,7 +244,7 @@ def reached(program: Program, records: Iterable[Timed], chip: ChipConfig) -> Cou
             case _:
                 pass
         result.update(("notes", each) for each in _notes(tile, instruction))
-        if place.unit not in _UNITS.get(chip.tiles[tile], ()):
+        if chip.tiles[tile] not in _KINDS or place.unit not in units_of(chip, chip.tiles[tile]):
             continue  # the stream that starts all, a controller's
         if fields["fire_at"]:
             result["waiting", f"{instruction.opcode.name} for its fire time"] += 1
@@ -269,10 +267,12 @@ def raised(fault: Fault, chip: ChipConfig) -> tuple[str, str]:
 
 def bins(chip: ChipConfig) -> dict[str, list[str]]:
     """All bins of a chip by group."""
-    kinds = [kind for kind in _UNITS if kind in chip.tiles.values()]
-    units = [f"{kind.value} {unit.name.lower()}" for kind in kinds for unit in _UNITS[kind]]
+    kinds = [kind for kind in _KINDS if kind in chip.tiles.values()]
+    units = [f"{kind.value} {unit.name.lower()}" for kind in kinds for unit in units_of(chip, kind)]
+    causes = [cause for cause in Cause if cause is not Cause.NONE and (cause is Cause.UNTOLD) is not chip.reports]
     steered = chip.noc.data_vcs > 1 or chip.noc.route_hops
-    opcodes = [Opcode.MOVE, Opcode.GEMM, Opcode.VEC, Opcode.SYNC, *[Opcode.ROUTE] * bool(steered)]
+    computes = [COMPUTES[unit] for unit in units_of(chip, TileKind.CORE)[1:]]
+    opcodes = [Opcode.MOVE, *computes, Opcode.SYNC, *[Opcode.ROUTE] * bool(steered)]
     waiting = [
         *(f"{opcode.name} for {what}" for opcode in opcodes for what in ("its fire time", "a post that was there")),
         *(f"{opcode.name} for a post after: {activity.value}" for opcode in opcodes for activity in _POSTS),
@@ -285,7 +285,7 @@ def bins(chip: ChipConfig) -> dict[str, list[str]]:
         "notes": list(_note_bins(chip)),
         "waiting": waiting,
         "units": [f"{one} for {other}" for one, other in product(units, units)],
-        "faults": [f"{cause.name} in {kind.value}" for cause in Cause if cause is not Cause.NONE for kind in kinds],
+        "faults": [f"{cause.name} in {kind.value}" for cause in causes for kind in kinds],
     }
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from dataclasses import field as field_of
 from random import Random
 
-from meshloom.hw.spec.config import ChipConfig, tile_address, tile_position
+from meshloom.hw.spec.config import ChipConfig, TileKind, tile_address, tile_position
 from meshloom.hw.spec.isa import (
     COMPUTES,
     FETCH_TAG,
@@ -25,6 +25,8 @@ from meshloom.hw.spec.isa import (
     VectorOp,
     YWalk,
     address,
+    units_of,
+    vector_ops,
 )
 from meshloom.hw.spec.routes import NEIGHBOURS, RouteError
 from meshloom.hw.spec.timing import table_words, weight_words
@@ -176,7 +178,7 @@ def random_vec(random: Random, chip: ChipConfig, slices: dict[Region, int], room
     """Body of a VEC of any kind that stays inside slices of a core's memories (as for `random_gemm`)."""
     # Long, but flat: each field is drawn within what those before it leave.
     while True:
-        op = random.choice([op for op in VectorOp if op is not VectorOp.TABLE or chip.core.vec_table])
+        op = random.choice(vector_ops(chip.core))
         windowed = op in WINDOWED
         x_out = random.randint(0, 1) if op not in (*TWO_OPERANDS, VectorOp.REQUANT) else 0
         x = Region.ACC if op is VectorOp.REQUANT else Region.OUT if x_out else Region.MAIN
@@ -272,6 +274,7 @@ class _Builder:
         self.random, self.chip = random, chip
         self.codes: dict[tuple[int, Unit], list[Instruction]] = {}
         self.tag = 0
+        self.units = units_of(chip, TileKind.CORE)
         self.dependences = DependenceGraph.of_chip(chip)
 
     def add(self, at: int, unit: Unit, opcode: Opcode, /, **fields: int) -> None:
@@ -295,7 +298,7 @@ class _Builder:
 
     def move(self, thread: _Thread, issuer: int, body: dict[str, int]) -> None:
         """A MOVE of the thread; its landing is the new token."""
-        goal, unit = self.random.choice([(issuer, Unit.MOVER), (thread.core, Unit.MATRIX), (thread.core, Unit.VECTOR)])
+        goal, unit = self.random.choice([(issuer, Unit.MOVER), *((thread.core, unit) for unit in self.units[1:])])
         wait = self.take(thread, issuer, Unit.MOVER)
         steered = self.chip.noc.data_vcs > 1 or self.chip.noc.route_hops > 0
         if steered and self.random.random() < 0.5:
@@ -313,7 +316,7 @@ class _Builder:
     def compute(self, thread: _Thread, unit: Unit, body: dict[str, int]) -> None:
         """A GEMM or VEC of the thread; its completion is the new token."""
         wait = self.take(thread, thread.core, unit)
-        goal = self.random.choice([Unit.MOVER, Unit.MATRIX, Unit.VECTOR])
+        goal = self.random.choice(self.units)
         post = {"post_sem": self.semaphore(thread, goal), "post_n": 1}
         self.add(thread.core, unit, COMPUTES[unit], **wait, **body, **post)
         thread.token = (thread.core, goal)
@@ -330,10 +333,11 @@ def _sizes(chip: ChipConfig, threads: int) -> tuple[dict[Region, int], dict[int,
         Region.B: min(9 * chip.cols, core.b_words // threads),
         Region.ACC: min(SLICE // 4, core.acc_words // threads),
         Region.OUT: min(SLICE, core.out_words // threads),
-        Region.VEC: min(max(SLICE, chip.lanes), core.vec_words // threads),
     }
+    if core.has_vector:
+        sizes[Region.VEC] = min(max(SLICE, chip.lanes), core.vec_words // threads)
     big = max(max(sizes.values()), 4 * sizes[Region.ACC])
-    small = min(sizes[Region.B], sizes[Region.VEC]) < chip.lanes or min(sizes.values()) < 4
+    small = min(sizes[Region.B], sizes.get(Region.VEC, chip.lanes)) < chip.lanes or min(sizes.values()) < 4
     if small or threads * big > chip.dram.words:
         raise ValueError(f"{threads} threads leave too few words per memory of {chip.name}: use fewer threads")
     outside = dict.fromkeys(chip.drams, big)
@@ -374,8 +378,10 @@ def random_program(random: Random, chip: ChipConfig, operations: int, threads: i
     order and apart from the others, so that streams interleave but nothing races.
 
     Uses the low words of every memory; all DRAM below the code counts as loaded. Raises ValueError when the chip has
-    too few semaphores or words for the threads.
+    too few semaphores or words for the threads, or a vector unit that cannot copy.
     """
+    if chip.core.has_vector and VectorOp.MAX not in vector_ops(chip.core):
+        raise ValueError(f"random programs fill VEC by MAX, which {chip.name} has not: add 'max' to core.vec_ops")
     if _UNITS * threads >= chip.semaphores:
         raise ValueError(f"{threads} threads need {_UNITS * threads + 1} semaphores, {chip.name} has {chip.semaphores}")
     builder = _Builder(random, chip)
@@ -396,6 +402,7 @@ def random_program(random: Random, chip: ChipConfig, operations: int, threads: i
         return random.choice([source, thread.core])
 
     goals = [region for region in room if region is not Region.VEC]
+    results = [region for region in (Region.ACC, Region.OUT, Region.VEC) if region in room]
     for thread in rows:  # every word is written before anything reads
         for tile, region in [(thread.core, region) for region in goals] + spms:
             words = room[region] if tile == thread.core else outside[tile]
@@ -407,7 +414,7 @@ def random_program(random: Random, chip: ChipConfig, operations: int, threads: i
             ):
                 body |= {f"{name}_tile": at, name: start, f"{name}_run": words}
             builder.move(thread, issuer(thread, source), body)
-        mine, size = thread.slices[thread.core], room[Region.VEC]
+        mine, size = thread.slices[thread.core], room.get(Region.VEC, 0)
         for at in range(0, size, room[Region.MAIN]):
             count = min(size - at, room[Region.MAIN])
             builder.compute(thread, Unit.VECTOR, _copy(mine[Region.MAIN], mine[Region.VEC] + at, count))
@@ -421,13 +428,13 @@ def random_program(random: Random, chip: ChipConfig, operations: int, threads: i
             thread.copied = [(one, region) for one in (tile, *copied)]
     for _ in range(operations):
         for thread in random.sample(rows, len(rows)):
-            unit = random.choice((Unit.MOVER, Unit.MATRIX, Unit.VECTOR))
+            unit = random.choice(builder.units)
             if unit is not Unit.MOVER:
                 make = random_gemm if unit is Unit.MATRIX else random_vec
                 builder.compute(thread, unit, make(random, chip, thread.slices[thread.core], sizes))
                 continue
             operands = (Region.MAIN, Region.B) if chip.core.operand_sources else ()
-            core = [(thread.core, region) for region in (*operands, Region.ACC, Region.OUT, Region.VEC)]
+            core = [(thread.core, region) for region in (*operands, *results)]
             readable = [place for place in thread.copied if place[1] in operands or place[1] >= Region.ACC]
             src = random.choice(memories + core + readable)
             if chip.noc.multicast and random.random() < 0.4 and (ways := _between_cores(chip, src[0])):

@@ -21,7 +21,7 @@ from .unit_bench import Mood, Sink, always, bits, fields, never, simulate, somet
 
 HERE, HOST, OFFENDER = 0x21, 0x10, 0x35
 SOURCES = (Unit.MOVER, Unit.NONE, Unit.MATRIX)
-PARTS = parts_of(TileKind.CORE)
+PARTS = parts_of(load("tiny"), TileKind.CORE)
 
 
 @dataclass
@@ -50,11 +50,12 @@ def run(
     gated: bool = False,
     clear: Mood = never,
     offender: Mood = never,
+    told: bool = True,
 ) -> Outcome:
     """`faults`: cycle to port to what is raised there; `blocked_status`: part to what it waits for; `ask`, `stop`:
     cycles from which the host asks, and in which `go` falls. `clear`: when another fault is accepted; `offender`: when
-    port 0 names the tile OFFENDER."""
-    unit = Reporter(SOURCES, PARTS)
+    port 0 names the tile OFFENDER; `told`: the chip has `reports`."""
+    unit = Reporter(SOURCES, PARTS, told)
     sink = Sink(unit.send, send)
     free: list[int] = []
     owes: list[int] = []
@@ -93,6 +94,22 @@ def test_the_first_fault_is_sent_two_cycles_later_and_no_other() -> None:
     ((cycle, sent),) = out.faults
     message = {"dst_tile": HOST, "fault": 1, "tile": HERE, "unit": Unit.NONE} | fault(Cause.ADDRESS, 1)
     assert (cycle, sent) == (9, dict.fromkeys(POST.offsets, 0) | message)
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_without_reports_a_fault_names_its_tile_in_the_same_cycle(gated: bool) -> None:
+    """Once, until `clear`; and nothing waits for anything."""
+    raised = {at: {1: fault(Cause.SHAPE, at), 2: fault(Cause.LATE, at)} for at in (7, 8, 30)}
+    waiting = {0: {"waits": int(BlockedOn.UNIT)}}
+    both = [
+        run(raised, waiting, told=told, gated=gated, send=lambda cycle: cycle >= 12, clear=lambda cycle: cycle == 20)
+        for told in (True, False)
+    ]
+    message = {"dst_tile": HOST, "fault": 1, "tile": HERE, "unit": Unit.NONE, "cause": Cause.UNTOLD}
+    assert [cycle for cycle, _ in both[1].faults] == [cycle for cycle, _ in both[0].faults] == [12, 32]
+    assert all(sent == dict.fromkeys(POST.offsets, 0) | message for _, sent in both[1].faults)
+    assert (both[1].free, both[1].owes) == (both[0].free, both[0].owes)
+    assert run(blocked_status=waiting, ask=5, told=False).sent == []
 
 
 def test_a_report_is_owed_from_the_cycle_after_the_fault_until_it_has_left() -> None:
@@ -188,6 +205,7 @@ def test_as_many_reports_as_the_chip_has_parts(chip: str) -> None:
     parts = {TileKind.CORE: 7, TileKind.SPM: 5, TileKind.HOST: 5, TileKind.DRAM: 6}  # a fault, streams, ...
     assert most_reports(config) == sum(parts[kind] for kind in config.tiles.values())
     assert report_cycles(config) > 2 * most_reports(config)
+    assert most_reports(config.model_copy(update={"reports": False})) == 0
 
 
 class Station(Elaboratable):
@@ -212,7 +230,10 @@ class Station(Elaboratable):
 
         ports = {f"{plane}_dropped{end}": Signal(8) for plane in PLANES for end in ("", "_tile")}
         tile = SimpleNamespace(
-            kind=TileKind.CORE, **{name: Signal(8) for name in ("tile", "host", "go", "ask")}, **ports
+            config=load("tiny"),
+            kind=TileKind.CORE,
+            **{name: Signal(8) for name in ("tile", "host", "go", "ask")},
+            **ports,
         )
         parts = SimpleNamespace(
             fronts=self.fronts, controller=self.controller, mover=self.mover, **self._others, core=None, dram=None,

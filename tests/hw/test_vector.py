@@ -179,6 +179,12 @@ def test_each_operation(op: VectorOp) -> None:
         check(config, random_memories(config, 4), vecs)
 
 
+@pytest.mark.parametrize("op", [op for op in VectorOp if op is not VectorOp.TABLE])
+def test_a_unit_of_one_operation(op: VectorOp) -> None:
+    config, rng = chip(4, vec_ops=[op.name.lower()], vec_whole=False, vec_table=False), random.Random(f"only {op}")
+    check(config, random_memories(config, 11), [random_vec(config, rng, op, rng.choice((3, 20, 60))) for _ in range(5)])
+
+
 @pytest.mark.parametrize("name", ["4", "odd memories", "5 windows"])
 def test_whole_blocks(name: str) -> None:
     """Maxima, means, quotients and roots, behind one another and mixed with others, blocks of one pixel among them."""

@@ -169,6 +169,15 @@ def test_a_unit_without_a_table_refuses_to_look_up() -> None:
     assert {at for _, at in outcome.written} == set(range(6))
 
 
+def test_a_unit_refuses_operations_that_it_lacks() -> None:
+    config = chip(4, vec_ops=["add"], vec_whole=False, vec_table=False)
+    vecs = [FORMAT.pack(complete(ONE | LINE | {"op": op, "tag": op})) for op in VectorOp]
+    outcome = run(config, random_memories(config, 19), vecs)
+    assert outcome.faults == [(Cause.RESERVED_BITS, int(op), 0) for op in VectorOp if op is not ADD]
+    assert len(outcome.retired) == len(vecs)
+    assert len(outcome.written) == LINE["pixels"]
+
+
 def test_golden_refuses_what_leaves_a_memory() -> None:
     config = CHIPS["odd memories"]
     for change, cause, _ in FAULTS.values():

@@ -142,7 +142,7 @@ COUNTS = ("in_w", "blocks", "kernel_h", "kernel_w", "stride_h", "stride_w", "dil
 ONE: Vec = dict.fromkeys(COUNTS, 1) | {"scale": 1 << 15, "clamp": 127, "x_plane": 1}
 
 
-def chip(lanes: int, **core: int) -> ChipConfig:
+def chip(lanes: int, **core: int | Sequence[str]) -> ChipConfig:
     words = {"a_words": 256, "b_words": 128, "acc_words": 64, "out_words": 160, "vec_words": 200}
     words |= {"vec_table": True, "vec_whole": True} | core
     values = {"name": "t", "lanes": lanes, "rows": 1, "cols": 1, "floorplan": ["dram core host"], "core": words}

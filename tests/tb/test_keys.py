@@ -142,9 +142,10 @@ def test_every_ingredient_of_a_block_is_part_of_its_name(name_of: Callable[..., 
 def test_what_is_aside_goes_into_no_simulator() -> None:
     """Of the gateware, all that a chip, its bench or its blocks are made of ages their simulators."""
     modules = [f"tb.build.{path.stem}" for path in (ROOT / "tb" / "build").glob("*.py") if path.stem != "__init__"]
-    used = {path.relative_to(ROOT / "hw") for path in provenance.needed(ROOT, modules) if "hw" in path.parts}
+    hw = ROOT / "hw"
+    used = {path.relative_to(hw) for path in provenance.needed(ROOT, modules) if path.is_relative_to(hw)}
     for name in builder.ASIDE:
-        assert (ROOT / "hw" / name).exists()
+        assert (hw / name).exists()
         assert not [path for path in used if path.is_relative_to(name)]
 
 

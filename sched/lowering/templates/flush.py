@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meshloom.hw.spec.config import ChipConfig
-from meshloom.hw.spec.isa import PAGE_WORDS, Opcode, Region, Unit, VectorOp, address
+from meshloom.hw.spec.config import ChipConfig, TileKind
+from meshloom.hw.spec.isa import COMPUTES, PAGE_WORDS, Opcode, Region, Unit, VectorOp, address, units_of, vector_ops
 
 from ...ir import bodies
 from ...program.program import Instruction, Stream, next_tag
@@ -23,8 +23,6 @@ from ...program.program import Instruction, Stream, next_tag
 RESERVED = 3
 #: The most that an instruction can wait for at once.
 _MOST = 63
-#: The smallest work of a unit.
-_WORK = {Opcode.GEMM: bodies.gemm(scale=1), Opcode.VEC: bodies.vec(op=VectorOp.MAX, scale=1)}
 
 
 def flush(chip: ChipConfig, cores: Sequence[int], slot: int, page: int) -> tuple[Stream, ...]:
@@ -79,13 +77,22 @@ def _streams(chip: ChipConfig, cores: Sequence[int], index: int, slot: int, word
         fields = {"tag": next_tag(len(code)), "wait_sem": mover, "wait_n": words} | ({} if left else end)
         code.append(Instruction(Opcode.SYNC, fields))
     codes = {Unit.MOVER: code}
-    for unit, opcode, semaphore in ((Unit.MATRIX, Opcode.GEMM, matrix), (Unit.VECTOR, Opcode.VEC, vector)):
-        work = {"tag": 1, "post_sem": semaphore, "post_n": 1} | _WORK[opcode]
+    for unit, semaphore in zip(units_of(chip, TileKind.CORE)[1:], (matrix, vector), strict=False):
+        opcode = COMPUTES[unit]
+        work = {"tag": 1, "post_sem": semaphore, "post_n": 1} | _work(chip, opcode)
         codes[unit] = [
             Instruction(opcode, work),
             Instruction(Opcode.SYNC, {"tag": 2, "wait_sem": semaphore, "wait_n": 1} | end),
         ]
     return codes
+
+
+def _work(chip: ChipConfig, opcode: Opcode) -> dict[str, int]:
+    """The smallest work of a unit."""
+    if opcode is Opcode.GEMM:
+        return bodies.gemm(scale=1)
+    known = vector_ops(chip.core)
+    return bodies.vec(op=VectorOp.MAX if VectorOp.MAX in known else known[0], scale=1)
 
 
 def _move(number: int, src: tuple[int, int], dst: tuple[int, int]) -> dict[str, int]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from meshloom.hw.spec.config import ChipConfig
-from meshloom.hw.spec.isa import SCALED_BIAS_WORDS, Pair, VectorOp
+from meshloom.hw.spec.isa import SCALED_BIAS_WORDS, Pair, VectorOp, vector_ops
 
 from ...ir.bodies import GemmWindow, VecWindow
 from ...workload.graph import Layer, Window
@@ -25,6 +25,10 @@ VECTOR_OPS = {
 
 #: The same of functions and repetitions.
 FUNCTION_OPS = {"table": VectorOp.TABLE, "mul": VectorOp.PAIR, "upsample": VectorOp.MAX}
+
+#: The field that lists operations, and what its text loses on a command line.
+_OPS = "core.vec_ops"
+_BARE = str.maketrans("", "", " '")
 
 #: What a `normalise` layer does with whole blocks.
 WHOLE_OPS = {
@@ -63,7 +67,13 @@ def units_lacking(chip: ChipConfig) -> tuple[str, ...]:
 def check_units(layers: Iterable[UnitUser], chip: ChipConfig) -> None:
     """Raises DoesNotFit if cores of the chip lack units that layers need: all of them, each with its first layer."""
     lacking: dict[str, str] = {}
+    known = vector_ops(chip.core)
+    needed: set[VectorOp] = set()
     for layer in layers:
+        if (op := (VECTOR_OPS | FUNCTION_OPS).get(layer.kind)) not in (None, VectorOp.TABLE, *known):
+            needed.add(op)
+            what = f"layer {layer.output} needs {op.name}, and cores of {chip.name} have none"
+            lacking.setdefault(_OPS, what)
         if layer.by is not None and not chip.core.vec_whole:
             what = f"layer {layer.output} normalises maps, and cores of {chip.name} cannot"
             lacking.setdefault("core.vec_whole", what)
@@ -71,8 +81,10 @@ def check_units(layers: Iterable[UnitUser], chip: ChipConfig) -> None:
             what = f"layer {layer.output} needs a table, and cores of {chip.name} have none"
             lacking.setdefault("core.vec_table", what)
     if lacking:
-        fields = " and ".join(f"{field} = true" for field in lacking)
-        options = " ".join(f"--set {field}=true" for field in lacking)
+        ops = [op.name.lower() for op in VectorOp if op in needed or (op in known and op is not VectorOp.TABLE)]
+        values = {field: str(ops) if field == _OPS else "true" for field in lacking}
+        fields = " and ".join(f"{field} = {value}" for field, value in values.items())
+        options = " ".join(f"--set {field}={value.translate(_BARE)}" for field, value in values.items())
         raise DoesNotFit(
             f"{'; '.join(lacking.values())}; take another chip, or set {fields} in its file (or with {options})"
         )
