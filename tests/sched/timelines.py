@@ -13,6 +13,8 @@ from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.ir.schedule import Schedule
 from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.lowering.timed.compile import compile_ahead
+from meshloom.sched.mapping.play.interleave import Interleaver
+from meshloom.sched.mapping.play.ranked import nodes_of
 from meshloom.sched.model import native
 from meshloom.sched.model.frontend import LateError
 from meshloom.sched.model.records import ModelError
@@ -75,6 +77,12 @@ def main() -> None:
             played[f"late {seed} on {chip.name}, {chip.noc.data_vcs}"] = said(late, chip)
             hangs = with_last(program, wait_sem=0, wait_n=100)
             played[f"hanging {seed} on {chip.name}, {chip.noc.data_vcs}"] = said(hangs, chip)
+    for name in ("tiny", "quad16", "arch5"):
+        chip = load(name)
+        for in_order in (False, True):
+            interleaver = Interleaver(nodes_of(scheduled(LAYERS[1], chip), chip), chip, in_order)
+            runs = [interleaver.run(horizon, at_once) for horizon in (0, 4000) for at_once in (False, True)]
+            played[f"listed on {name}, {in_order}"] = [[run.cycles, run.order] for run in runs]
     json.dump({"compiled": native.compiled(), "played": played}, sys.stdout)
 
 
