@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from .errors import OnnxError
@@ -23,27 +23,36 @@ def give_own_names(model: ModelProto, name: str) -> None:
     Raises OnnxError where two inputs or outputs are named so. Networks that Meshloom has written keep their names."""
     if any(item.key == KEY for item in model.metadata_props):
         return
-    used, ends = set(_names(model.graph)), {value.name for value in (*model.graph.input, *model.graph.output)}
-    own: dict[str, str] = {}
-    for long in sorted(used):
-        for short in (long[: end.start()] for end in _END.finditer(long)):
-            if short not in used:
+    ends = {value.name for value in (*model.graph.input, *model.graph.output)}
+    own = {each: each for each in _names(model.graph)}
+    used = set(own)
+    while changes := dict(_continued(own, ends, name)):
+        for changed, new in changes.items():
+            while new in used:
+                new += "_"
+            used.add(new)
+            own[changed] = new
+    if own := {old: new for old, new in own.items() if new != old}:
+        _rename(model.graph, own)
+
+
+def _continued(own: dict[str, str], ends: Collection[str], name: str) -> Iterator[tuple[str, str]]:
+    """Tensors, and names that they might have instead. `own`: what they are called by now; `ends`: those that keep
+    their names. Raises OnnxError."""
+    originals = {new: old for old, new in own.items()}
+    for old, long in sorted(own.items()):
+        for end in _END.finditer(long):
+            short, at = long[: end.start()], end.start()
+            if short not in originals:
                 continue
-            if long in ends and short in ends and long.startswith(f"{short}//"):
+            if old not in ends:
+                yield old, f"{short}_{long[at + 1 :]}"
+            elif originals[short] not in ends:
+                yield originals[short], f"{short}_"
+            elif long.startswith("//", at):
                 raise OnnxError(
                     f"{name}: what stands between would be named {long!r}, as an output is; name it otherwise"
                 )
-            taken = short if long in ends else long
-            if taken not in ends:
-                own[taken] = ""
-    for long in own:
-        new = long.replace("/", "_") + "_"
-        while new in used:
-            new += "_"
-        used.add(new)
-        own[long] = new
-    if own:
-        _rename(model.graph, own)
 
 
 def _values(graph: GraphProto) -> Iterator[ValueInfoProto]:

@@ -358,10 +358,10 @@ def test_names_in_bodies_and_of_sparse_weights_change_together():
     model = helper.make_model(graph)
     give_own_names(model, "m")
     graph, annotation = model.graph, model.graph.quantization_annotation[0]
-    assert list(graph.node[0].output) == ["x__a_"]
-    assert list(graph.node[1].attribute[0].g.node[0].input) == ["x__w_", "x__a_"]
-    assert graph.sparse_initializer[0].values.name == annotation.quant_parameter_tensor_names[0].value == "x__w_"
-    assert annotation.tensor_name == "x__a_"
+    assert list(graph.node[0].output) == ["x_/a"]
+    assert list(graph.node[1].attribute[0].g.node[0].input) == ["x_/w", "x_/a"]
+    assert graph.sparse_initializer[0].values.name == annotation.quant_parameter_tensor_names[0].value == "x_/w"
+    assert annotation.tensor_name == "x_/a"
 
 
 def test_an_output_named_as_a_node_in_between_of_another_output(tmp_path: Path):
