@@ -14,7 +14,7 @@ from ..noc.link import Plane
 from ..noc.mesh import Gates, VcMesh
 from ..spec.config import ChipConfig, TileKind
 from ..spec.contracts import COUNT_WIRES
-from ..spec.isa import POST, REQUEST_FLIT_BITS, copy_field, data_flit_bits, route_field
+from ..spec.isa import REQUEST_FLIT_BITS, copy_field, data_flit_bits, post_format, route_field
 from ..wiring.axi import AXI4Lite, AXI4LitePort
 from ..wiring.clocking import in_domain
 from .core_tile import ProbePort
@@ -61,7 +61,7 @@ class Chip(wiring.Component):
         planes = {
             "data": Plane(*size, data_flit_bits(config), noc.data_depth, noc.data_vcs, routing, gaps=gaps, **heads),
             "request": Plane(*size, REQUEST_FLIT_BITS, noc.request_depth, gaps=gaps),
-            "post": Plane(*size, POST.width, noc.post_depth, gaps=gaps),
+            "post": Plane(*size, post_format(config).width, noc.post_depth, gaps=gaps),
         }
         # the data plane moves flits in most cycles, requests and posts are rare
         gates = {name: Gates.EACH if name == "data" else Gates.WHOLE for name in planes}

@@ -31,6 +31,8 @@ def memory_regions(config: ChipConfig, kind: TileKind) -> dict[Region, int]:
 
 def readable_regions(config: ChipConfig, kind: TileKind) -> dict[Region, int]:
     """Words of each region that the tile's mover can read."""
+    if kind is TileKind.HOST and config.boot_host:
+        return {}
     trace = {Region.STATS: stats_words(config)}
     if config.trace_records:
         trace[Region.TRACE] = config.trace_records * config.trace_words

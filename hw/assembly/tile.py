@@ -36,9 +36,9 @@ from ..noc.link import Flit, Link, LinkPort
 from ..spec.config import Arbitration, ChipConfig, TileKind
 from ..spec.contracts import COUNT_BITS, COUNT_WIRES
 from ..spec.isa import (
-    POST,
     REQUEST_FLIT_BITS,
     data_flit_bits,
+    post_format,
     units_of,
 )
 from ..spec.registers import Counted
@@ -52,7 +52,7 @@ from .regions import readable_regions, writable_regions
 from .tile_errors import watch_errors
 from .tile_memory import connect_memories
 from .tile_parts import DramPart, PostChecks, Sleepers, TileParts
-from .tile_reports import PLANES, add_reporter, connect_posts
+from .tile_reports import PLANES, add_reporter, as_post, connect_posts
 
 
 def dram_bus(config: ChipConfig) -> AXI4:
@@ -135,7 +135,7 @@ class Tile(wiring.Component):
         flits = {
             "data": Link(data_flit_bits(config), config.noc.data_vcs),
             "request": stream.Signature(Flit(REQUEST_FLIT_BITS)),
-            "post": stream.Signature(Flit(POST.width)),
+            "post": stream.Signature(Flit(post_format(config).width)),
         }
         for plane, flit in flits.items():
             members[f"{plane}_in"] = In(flit)
@@ -166,8 +166,8 @@ class Tile(wiring.Component):
             "delivery", DataReceiver(config, writable_regions(config, kind), dram=kind is TileKind.DRAM)
         )
         shared = kind is TileKind.DRAM and config.dram.arbitration is not Arbitration.FIFO
-        taker = sleepers.add("taker", RequestTaker(config, len(units), shared))
-        sender = sleepers.add("sender", RequestSender(1 + len(units)))
+        taker = sleepers.add("taker", RequestTaker(config, len(units), shared, not mover.boots))
+        sender = sleepers.add("sender", RequestSender(1 + len(units))) if units else None
         ahead = kind is TileKind.DTT
         fronts = [sleepers.add_own(f"front_{unit.name.lower()}", FrontEnd(config, unit, ahead))[0] for unit in units]
         controller = sleepers.add("controller", Controller(config)) if ahead else None
@@ -228,7 +228,8 @@ class Tile(wiring.Component):
         connect(m, flipped(self.data_in), delivery.flit)
         connect(m, parts.mover.data, flipped(self.data_out))
         connect(m, flipped(self.request_in), taker.flit)
-        connect(m, parts.sender.flit, flipped(self.request_out))
+        if parts.sender is not None:
+            connect(m, parts.sender.flit, flipped(self.request_out))
         connect(m, taker.move, parts.mover.remote)
 
     def _streams(self, m: Module, parts: TileParts, records: int) -> None:
@@ -241,14 +242,15 @@ class Tile(wiring.Component):
         for i, front in enumerate(fronts):
             m.d.comb += [front.tile.eq(self.tile), front.now.eq(self.now), front.go.eq(self.go)]
             m.d.comb += [front.start.eq(taker.start(i)), front.counting.eq(self.trace)]
-            connect(m, front.fetch, sender.request(fetches + i))
+            if sender is not None:
+                connect(m, front.fetch, sender.request(fetches + i))
             connect(m, front.take, semaphores.take(i))
             connect(m, front.post, semaphores.post(1 + i))
             connect(m, front.record, tracer.record(1 + i))
-        if controller is None:
+        if controller is None and sender is not None:
             connect(m, mover.forward, sender.request(0))
             connect(m, fronts[0].issue, mover.own)
-        else:
+        elif controller is not None and sender is not None:
             m.d.comb += controller.now.eq(self.now)
             connect(m, fronts[0].issue, controller.own)
             connect(m, controller.forward, sender.request(1))
@@ -299,10 +301,10 @@ class Tile(wiring.Component):
             Counter.MEM_STALL: mover.mem_stall,
         }
         m.d.comb += [tracer.count[i].eq(strobes[counter] & counting) for i, counter in enumerate(STROBED)]
-        totals: dict[Counter, Value] = {
-            Counter.MOVER_WAIT: fronts[0].waited_total,
-            Counter.MOVER_BLOCKED: fronts[0].blocked_total,
-        }
+        totals: dict[Counter, Value] = {}
+        if fronts:
+            totals[Counter.MOVER_WAIT] = fronts[0].waited_total
+            totals[Counter.MOVER_BLOCKED] = fronts[0].blocked_total
         totals |= dict(zip(LINK_BUSY, self.links.busy, strict=True))
         totals |= dict(zip(LINK_BLOCKED, self.links.blocked, strict=True))
         if core is not None:
@@ -400,7 +402,7 @@ class Tile(wiring.Component):
             host.ended.eq(mover.ended & (checks.serving | ~(reporter.owes | parts.delivery.fault.valid))),
             host.moved.eq(self.any_moved.any()),
             host.fault.valid.eq(self.post_in.valid & self.post_in.ready & ~checks.refused.valid),
-            host.fault.payload.eq(self.post_in.payload.data),
+            host.fault.payload.eq(as_post(self.config, self.post_in.payload.data)),
             self.irq.eq(host.irq),
             self.count.eq(host.counting),
             self.now_out.eq(host.now),

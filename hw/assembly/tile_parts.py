@@ -78,14 +78,14 @@ class PostChecks(NamedTuple):
 
 class TileParts(NamedTuple):
     """The parts of a tile. `fronts`: the front end of each unit's stream, the mover's first. `moving`: the
-    clock domain of the mover."""
+    clock domain of the mover. `sender`: in tiles with streams."""
 
     sleepers: Sleepers
     mover: Mover
     moving: str
     delivery: DataReceiver
     taker: RequestTaker
-    sender: RequestSender
+    sender: RequestSender | None
     fronts: Sequence[FrontEnd]
     semaphores: Semaphores
     tracer: Trace

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 
 from ..control.error_watch import ErrorWatch
 from ..host_link.reporter import Reporter, parts_of
-from ..spec.isa import POST, BlockedOn, Cause, Part, Unit, units_of
+from ..spec.config import ChipConfig
+from ..spec.isa import POST, BlockedOn, Cause, Part, Unit, post_format, units_of
 from ..wiring.signatures import FaultPort, FaultReport, PostFlit
 from .tile_parts import PostChecks, TileParts, TilePorts
 
@@ -68,10 +69,23 @@ def add_reporter(
     if controller is not None:
         with m.If(fronts[0].blocked_status.waits == BlockedOn.UNIT):
             m.d.comb += reporter.blocked_status(blocking.index((Part.STREAM, Unit.MOVER))).eq(controller.blocked_status)
+    if not fronts:
+        return reporter
     with m.If(mover.forward.valid & (fronts[0].blocked_status.waits == BlockedOn.UNIT)):
         state = reporter.blocked_status(blocking.index((Part.STREAM, Unit.MOVER)))
         m.d.comb += [state.waits.eq(BlockedOn.REQUEST_PLANE), state.peer.eq(mover.forward.payload.dst_tile)]
     return reporter
+
+
+def as_post(config: ChipConfig, flit: Value) -> Value:
+    """A post from its flit, in chips without `reports` with what goes without saying."""
+    layout = post_format(config)
+    sent = data.View(layout.layout(), flit)
+    known = {"cause": Mux(sent.fault, Cause.UNTOLD, Cause.NONE), "unit": Mux(sent.fault, Unit.NONE, Unit.MOVER)}
+    return Cat(
+        sent[name] if name in layout.offsets else Cat(known.get(name, 0), Const(0, width))[:width]
+        for name, (_, width) in POST.offsets.items()
+    )
 
 
 def connect_posts(
@@ -92,20 +106,22 @@ def connect_posts(
     ]
     away = Signal()
     m.d.comb += away.eq(delivered.valid & note.notify & ~here)
-    flit = Signal(PostFlit)
+    layout = post_format(tile.config)
+    flit = Signal(layout.layout())
     parity = Signal(name="post_parity")
     note_flit = Signal(PostFlit)
     m.d.comb += [note_flit.dst_tile.eq(note.notify_tile), note_flit.sem.eq(note.notify_sem), note_flit.n.eq(1)]
     wrong = Signal()
     m.d.comb += [
         tile.post_out.payload.data.eq(flit),
-        tile.post_out.payload.data[POST.offsets["parity"][0]].eq(parity),
+        tile.post_out.payload.data[layout.offsets["parity"][0]].eq(parity),
         tile.post_out.payload.last.eq(1),
         reporter.send.ready.eq(tile.post_out.ready),
     ]
 
     def offer(post: data.View) -> None:  # its parity does not wait for which of them it is
-        m.d.comb += [flit.eq(post), parity.eq(post.as_value().xor()), tile.post_out.valid.eq(1)]
+        sent = Cat(post[name] for name in layout.offsets)
+        m.d.comb += [flit.eq(sent), parity.eq(sent.xor()), tile.post_out.valid.eq(1)]
 
     with m.If(reporting):
         offer(reporter.send.payload)
@@ -118,7 +134,7 @@ def connect_posts(
         m.d.comb += front.send.ready.eq(~busy & tile.post_out.ready)
         busy = busy | front.send.valid
     m.d.comb += delivered.ready.eq(Mux(~note.notify, 1, Mux(here, local.ready, tile.post_out.ready & ~reporting)))
-    arrived = data.View(PostFlit, tile.post_in.payload.data)
+    arrived = data.View(layout.layout(), tile.post_in.payload.data)
     # only a broken NoC corrupts a post: such a flit must neither count nor vanish without a report
     flipped = Signal()
     cut = Signal()

@@ -6,6 +6,7 @@ other instructions go to the unit over `issue`, with the number of cycles that t
 
 Latency: an instruction that is in the ring and waits for nothing is offered to its unit `contracts.ISSUE_CYCLES` (3)
 after the previous one was taken. One with a `fire_at` of f is offered in cycle f + 1; f already past is a LATE fault.
+In chips without `fire_times` a `fire_at` is a reserved bit.
 Throughput: one instruction every 3 cycles.
 
 `blocked_status`: what the stream waits for, for the host when it asks. `progress`: the stream advances in this cycle,
@@ -380,7 +381,8 @@ class FrontEnd(wiring.Component):
                 if opcode is Opcode.ROUTE and not steered(self.config):
                     continue
                 with m.Case(int(opcode)):
-                    m.d.comb += reserved.eq(loaded.code[used_bits(self.config, opcode) :].any())
+                    timed = Const(0) if self.config.fire_times else loaded.head.fire_at.any()
+                    m.d.comb += reserved.eq(loaded.code[used_bits(self.config, opcode) :].any() | timed)
             with m.Default():
                 m.d.comb += illegal.eq(1)
         return illegal, reserved
@@ -398,7 +400,7 @@ class FrontEnd(wiring.Component):
         here = (head.opcode == Opcode.SYNC) if self.ahead else 1
         m.d.comb += [
             need.eq((head.wait_n != 0) & ~loaded.taken),
-            timed.eq((head.fire_at != 0) & here),
+            timed.eq((head.fire_at != 0) & here & self.config.fire_times),
             loaded.timing.eq(timed),
             late.eq(timed & (loaded.clock > head.fire_at)),
             due.eq(~timed | (loaded.clock == head.fire_at)),

@@ -15,7 +15,6 @@ from amaranth.hdl import (
     Signal,
     ValueLike,
     signed,
-    unsigned,
 )
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
@@ -32,6 +31,13 @@ def split(count: int, limit: int = BLOCK_SIZE) -> list[int]:
     """The fewest parts of `count` that are no larger than `limit`; their sizes are as equal as possible."""
     parts = -(-count // limit)
     return [count // parts + (index < count % parts) for index in range(parts)]
+
+
+def sum_bits(config: ChipConfig) -> int:
+    """Bits of an accumulator: as many as the longest sum can take, int32 at most. A window of P products in each PE
+    needs a word of B for each column, as two windows of `int4` weights do; and B has only so many."""
+    windows = max(1, config.core.b_words // config.cols) * (2 if config.core.int4 else 1)
+    return min(32, (windows * config.lanes << 14).bit_length() + 1)
 
 
 def _block_name(rows: int, cols: int) -> str:
@@ -76,7 +82,7 @@ class ArrayBlock(wiring.Component):
       cycles after `done`, and until 1 + m + n cycles after the following `done`.
     - `valid_right`, `first_right`, `done_right` and the same `_below`: the flags for the neighbours' corners.
 
-    Throughput: one multiply-accumulate per PE and cycle.
+    Throughput: one multiply-accumulate per PE and cycle. Sums have `bits` (`sum_bits`).
     """
 
     a: list[Signal]
@@ -95,8 +101,8 @@ class ArrayBlock(wiring.Component):
     row: Signal
     result: list[Signal]
 
-    def __init__(self, rows: int, cols: int, product_register: bool) -> None:
-        self._rows, self._cols, self._product_register = rows, cols, product_register
+    def __init__(self, rows: int, cols: int, product_register: bool, bits: int = 32) -> None:
+        self._rows, self._cols, self._product_register, self._bits = rows, cols, product_register, bits
         self.module_name = _block_name(rows, cols)
         super().__init__(_block_ports(rows, cols))
 
@@ -136,7 +142,7 @@ class ArrayBlock(wiring.Component):
                     x = d - y
                     a[y, x + 1] = Signal(signed(8), name=f"a_{d + 1:02}_{y:02}", reset_less=True)
                     b[y + 1, x] = Signal(signed(8), name=f"b_{d + 1:02}_{y + 1:02}", reset_less=True)
-                    acc[y, x] = total = Signal(signed(32), name=f"acc_{d:02}_{y:02}", reset_less=True)
+                    acc[y, x] = total = Signal(signed(self._bits), name=f"acc_{d:02}_{y:02}", reset_less=True)
                     product: ValueLike = a[y, x] * b[y, x]
                     if self._product_register:
                         register = Signal(signed(16), name=f"product_{d:02}_{y:02}", reset_less=True)
@@ -174,7 +180,7 @@ class ArrayBlock(wiring.Component):
         for x in range(cols):
             at = Signal(bits, name=f"at_{x}")
             m.d.comb += at.eq(index.word_select(x, bits))
-            m.submodules[f"store_{x}"] = memory = Memory(shape=unsigned(32), depth=rows, init=[])
+            m.submodules[f"store_{x}"] = memory = Memory(shape=signed(self._bits), depth=rows, init=[])
             write = memory.write_port()
             read = memory.read_port(domain="comb")
             m.d.comb += [
@@ -258,7 +264,7 @@ class SystolicArray(wiring.Component):
     def _block(self, m: Module, name: str, rows: int, cols: int) -> Any:
         """Adds a block; returns an object with its ports."""
         if self._form is ArrayForm.SUBMODULES:
-            m.submodules[name] = block = ArrayBlock(rows, cols, self._config.product_register)
+            m.submodules[name] = block = ArrayBlock(rows, cols, self._config.product_register, sum_bits(self._config))
             return block
         signature = _block_ports(rows, cols)
         wires = signature.create(path=(name,))
@@ -279,7 +285,7 @@ def _pins(signature: Any, wires: Any) -> dict[str, Any]:
 def blocks(config: ChipConfig) -> dict[str, ArrayBlock]:
     """Module name to block, one of each kind that this chip's array instantiates (`ArrayForm.INSTANCES`)."""
     kinds = [
-        ArrayBlock(height, width, config.product_register)
+        ArrayBlock(height, width, config.product_register, sum_bits(config))
         for height in sorted(set(split(config.rows)))
         for width in sorted(set(split(config.cols)))
     ]

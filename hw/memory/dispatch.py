@@ -84,6 +84,9 @@ class Dispatch(MoverPorts):
                 m.d.comb += self.own.ready.eq(1)
                 with m.If(~foreign & self._exists(target)):
                     m.d.comb += [self.fault.cause.eq(Cause.SHAPE), self.fault.value.eq(own.words)]
+        with m.If(to_engine & self.boots):
+            m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.ADDRESS)]
+            m.d.comb += [self.fault.tag.eq(own.tag), self.fault.value.eq(own.src)]
         with m.If(self.own.valid & (own.opcode == Opcode.END)):
             m.d.comb += [self.own.ready.eq(1), self.ended.eq(1)]
 

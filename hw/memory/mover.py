@@ -24,6 +24,8 @@ addends), which is then repeated in every cycle. The packetiser stalls as soon a
 of n refused cycles in a row it loses n less the words beyond two that had been read but not sent. These are two while
 a word is sent every cycle, and up to four after a head or while the NoC stalls the packetiser.
 
+In chips with `boot_host` the host's mover has neither half: a MOVE of words of its tile is an ADDRESS fault.
+
 In chips with `programs` no fault holds the mover up, and MOVEs stay inside the rights of their stream
 (`hw.wiring.rights`). A MOVE of the stream to or from another tile is dropped, and so is an instruction with any other
 fault; a pull without any words is one here, because the tile that it is for could not say whose it was. What would be
@@ -48,6 +50,8 @@ class Mover(Dispatch, SourceGenerator, Packetiser):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
+        if self.boots:
+            return self._booting(m)
         m.submodules.descriptors = descriptors = fifo.SyncFIFO(
             width=descriptor(self.config).size, depth=DRAM_DESCRIPTORS if self.has_dram else LOCAL_DESCRIPTORS
         )
@@ -74,4 +78,16 @@ class Mover(Dispatch, SourceGenerator, Packetiser):
         if self.config.programs:
             with m.If(self.clear):
                 m.d.comb += self.active.eq(1)
+        return m
+
+    def _booting(self, m: Module) -> Module:
+        """What is left of the mover of a host tile that only boots."""
+        done = PendingRecord("dispatch")
+        self._dispatch(m, Engine(), done)
+        m.d.comb += [
+            self.active.eq(self.own.valid | self.record.valid),
+            self.record.valid.eq(done.pending),
+            self.record.payload.eq(done.record),
+            done.traced.eq(done.pending & self.record.ready),
+        ]
         return m

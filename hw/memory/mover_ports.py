@@ -126,6 +126,7 @@ class MoverPorts(wiring.Component):
     def __init__(self, config: ChipConfig, kind: TileKind, depths: dict[Region, int]) -> None:
         self.config, self.kind, self.depths = config, kind, depths
         self.has_dram = kind is TileKind.DRAM
+        self.boots = kind is TileKind.HOST and config.boot_host  # it sends requests, and no words
         members = {
             "tile": In(8),
             "now": In(32),

@@ -98,6 +98,8 @@ class RequestTaker(wiring.Component):
     `blocked_status`: why the queue is blocked, for the host when it asks. `timed`: the first MOVE in the queue waits
     for its fire time.
 
+    Without `moves` (`ChipConfig.boot_host`) there is no queue: a MOVE is a fault, for its tile has no memory.
+
     In chips with `programs`, `given` offers every FETCH, also one for no unit, which is to end the tile's streams
     (`isa.FETCH`); MOVEs have no fire times there (`hw.wiring.rights`)."""
 
@@ -110,8 +112,10 @@ class RequestTaker(wiring.Component):
     active: Signal
     given: data.View  # as `start`; chips with `programs` only
 
-    def __init__(self, config: ChipConfig, units: int, shared: bool = False) -> None:
-        self.config, self.units, self.shared = config, units, shared
+    def __init__(self, config: ChipConfig, units: int, shared: bool = False, moves: bool = True) -> None:
+        self.config, self.units, self.shared, self.moves = config, units, shared, moves
+        #: No MOVE waits for its fire time here.
+        self.always_due = bool(config.programs) or shared or not config.fire_times
         #: Units whose streams take instructions from the controller.
         self.pushed = range(1, units if config.dtt is not None else 1)
         start = data.StructLayout({"valid": 1, "fetch": FetchLayout})
@@ -144,7 +148,7 @@ class RequestTaker(wiring.Component):
         queue = (  # with the MOVE, that it has no fire time
             RequestQueues(self.config)
             if self.shared
-            else fifo.SyncFIFO(width=layout.size + 1, depth=self.config.mover_queue)
+            else fifo.SyncFIFO(width=layout.size + 1, depth=self.config.mover_queue * self.moves)
         )
         m.submodules.queue = queue
         code = Signal(INSTRUCTION_BITS)
@@ -166,13 +170,13 @@ class RequestTaker(wiring.Component):
             self.active.eq(
                 self.flit.valid | whole | (queue.active if isinstance(queue, RequestQueues) else queue.r_rdy)
             ),
-            due.eq(1 if self.config.programs or self.shared else fired | queue.r_data[-1]),
+            due.eq(1 if self.always_due else fired | queue.r_data[-1]),
             self.move.valid.eq(queue.r_rdy & due),
             self.move.payload.eq(waiting),
             queue.r_en.eq(self.move.ready & due),
             queue.w_data.eq(entry if self.shared else Cat(entry, data.View(MoveLayout, code).fire_at == 0)),
             queue.w_en.eq(full & ~head.fetch & ~elsewhere),
-            passed.eq(head.fetch | Mux(elsewhere, pushed, queue.w_rdy)),
+            passed.eq(head.fetch | Mux(elsewhere, pushed, queue.w_rdy | (not self.moves))),
             self.flit.ready.eq(~whole | odd | passed),
         ]
         for i in self.pushed:
@@ -213,6 +217,11 @@ class RequestTaker(wiring.Component):
             ]
         with m.Elif(seen != 0):
             m.d.comb += self.blocked_status.waits.eq(BlockedOn.FLITS)
+        if not self.moves:
+            lost = data.View(MoveLayout, code)
+            with m.If(full & ~head.fetch & ~elsewhere):
+                m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.ADDRESS)]
+                m.d.comb += [self.fault.tag.eq(lost.tag), self.fault.value.eq(lost.src)]
         started = data.View(FetchLayout, code)
         for i in range(self.units):
             port = self.start(i)
@@ -221,7 +230,8 @@ class RequestTaker(wiring.Component):
         if self.config.programs:
             m.d.comb += [self.given.valid.eq(full & head.fetch), self.given.fetch.eq(started)]
             ends = started.clear & (head.unit == int(Unit.NONE))
-        with m.If(full & head.fetch & (head.unit >= self.units) & ~ends):
+        strange = head.unit >= self.units if self.units else Const(1)
+        with m.If(full & head.fetch & strange & ~ends):
             m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.DESTINATION)]
             m.d.comb += [self.fault.tag.eq(started.tag), self.fault.value.eq(head.unit)]
         return m

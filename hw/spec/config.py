@@ -55,7 +55,7 @@ LEAST_RECORDS = 16
 #: defaults, so that schedules and programs of before are still for the same chip (docs/compatibility.md).
 NEWER_FIELDS: tuple[str, ...] = (
     "dram.arbitration", "dram.weights", "core.int4", "dram.banks", "ecc", "noc.multicast", "core.vec_ops",
-    "reports",
+    "reports", "fire_times", "memory_streams", "boot_host",
 )  # fmt: skip
 
 
@@ -263,6 +263,9 @@ class ChipConfig(_Frozen):
     tiles; one wrong bit of a word is corrected and counted, two are a fault. No cycle changes.
     `reports`: a tile says which fault it has raised, with the instruction and a value, and what its parts wait for when
     a watchdog asks; without them a fault is `Cause.UNTOLD`, of a tile, and a watchdog's nothing but itself.
+    `fire_times`: instructions may name the cycle in which they start. `memory_streams`: dram and spm tiles have streams
+    of their own; without them they do what others ask of them. `boot_host`: the host tile boots and does nothing else:
+    it sends no words, of which it has none without traces.
     Raises pydantic's ValidationError (wrapped into `ConfigError` by `load`).
     """
 
@@ -286,6 +289,9 @@ class ChipConfig(_Frozen):
     product_register: bool = False
     ecc: bool = False
     reports: bool = True
+    fire_times: bool = True
+    memory_streams: bool = True
+    boot_host: bool = False
     clock_mhz: Annotated[float, Field(gt=0, le=1e5, allow_inf_nan=False)] | None = None
 
     @model_validator(mode="before")
@@ -355,6 +361,7 @@ class ChipConfig(_Frozen):
                 f"programs = {self.programs} with reports = false: whose program has failed is known by reports; set "
                 "programs = 0, or reports = true"
             )
+        self._check_options(count)
         if self.controller_channel and not self._beside_controller():
             raise ValueError(
                 'controller_channel = true needs a "dtt" tile with a "dram" tile beside it, above or below; draw one '
@@ -377,6 +384,24 @@ class ChipConfig(_Frozen):
         self._check_arbitration()
         self._check_banks()
         return self
+
+    def _check_options(self, count: Counter[TileKind]) -> None:
+        """What else may be left out, where nothing needs it."""
+        if not self.fire_times and count[TileKind.DTT]:
+            raise ValueError(
+                'fire_times = false on a floorplan with a "dtt" tile, whose programs are nothing but times; set '
+                "fire_times = true, or leave the controller out"
+            )
+        if self.boot_host and self.trace_records:
+            raise ValueError(
+                f"boot_host = true with trace_records = {self.trace_records}: nobody could read what the host's tile "
+                "records; set trace_records = 0, or boot_host = false"
+            )
+        if self.boot_host and self.programs:
+            raise ValueError(
+                f"boot_host = true with programs = {self.programs}: a host that launches programs does more than boot; "
+                "set programs = 0, or boot_host = false"
+            )
 
     def _check_trace(self, count: Counter[TileKind]) -> None:
         records = self.trace_records

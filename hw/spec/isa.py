@@ -88,9 +88,9 @@ AHEAD_ACCEPTS = (Opcode.MOVE, *COMPUTES.values(), Opcode.ORDER)
 
 
 def units_of(config: ChipConfig, kind: TileKind) -> tuple[Unit, ...]:
-    """The units of a tile of this kind, each of which has a stream of its own."""
+    """The units of a tile of this kind that have streams of their own."""
     if kind is not TileKind.CORE:
-        return (Unit.MOVER,)
+        return (Unit.MOVER,) if config.memory_streams or kind is TileKind.HOST else ()
     return (Unit.MOVER, Unit.MATRIX, Unit.VECTOR) if config.core.has_vector else (Unit.MOVER, Unit.MATRIX)
 
 
@@ -535,6 +535,12 @@ POST = Format(
     ),
     79,
 )
+#: A post in chips without `reports`: a fault has the cause UNTOLD and the unit NONE, and neither tag nor value.
+SHORT_POST = Format(
+    "SHORT_POST",
+    tuple(field for field in POST.fields if field.name in ("dst_tile", "fault", "sem", "n", "tile", "parity")),
+    28,
+)
 #: What each part of a tile reports when the host asks why nothing moves: a fault report without a cause.
 STATE = Format(
     "STATE",
@@ -568,6 +574,11 @@ TRACE = Format(
     ),
     128,
 )
+
+
+def post_format(config: ChipConfig) -> Format:
+    """What posts look like on their way."""
+    return POST if config.reports else SHORT_POST
 
 
 def used_bits(config: ChipConfig, opcode: Opcode) -> int:

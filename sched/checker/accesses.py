@@ -124,7 +124,7 @@ def region_words(chip: ChipConfig, tile: int, region: int, end: Literal["src", "
 
     `end`: use as the source or destination of a MOVE (None: by a core's own units). Movers read the operand memories A
     and B of a core on chips with `core.operand_sources` only; the results of its vector unit, traces and counters can
-    only be read.
+    only be read, and those of a host that only boots (`ChipConfig.boot_host`) not even that.
     """
     kind = chip.tiles.get(tile)
     sizes: dict[int, int] = {}
@@ -146,7 +146,7 @@ def region_words(chip: ChipConfig, tile: int, region: int, end: Literal["src", "
         sizes = {Region.MAIN: chip.spm_words}
     elif kind is TileKind.DRAM:
         sizes = {Region.MAIN: chip.dram.words}
-    if end == "src" and kind is not None:
+    if end == "src" and kind is not None and not (chip.boot_host and tile == chip.host):
         sizes |= {Region.TRACE: chip.trace_records * chip.trace_words, Region.STATS: stats_words(chip)}
     return sizes.get(region, 0)
 

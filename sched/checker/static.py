@@ -331,7 +331,9 @@ class StaticCheck:
 
     def _time(self, fire: int, problem: Callable[[str, str], None]) -> None:
         """A fire time must not be earlier than the first cycle in which the stream can reach the instruction."""
-        if fire:
+        if fire and not self.chip.fire_times:
+            problem(f"fire_at = {fire}", f"it must be 0: fire_times is off in {self.chip.name}")
+        elif fire:
             if fire < self._earliest:
                 what = f"fire_at = {fire}, but the stream reaches it in cycle {self._earliest} at the earliest"
                 problem(what, f"set it to {self._earliest} or later, or to 0")

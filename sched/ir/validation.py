@@ -21,6 +21,7 @@ from meshloom.hw.spec.isa import (
     VectorOp,
     YWalk,
     split_address,
+    units_of,
     vector_ops,
 )
 from meshloom.hw.spec.routes import RouteError
@@ -142,6 +143,11 @@ def _check_span(span: Span, words: int, what: str, chip: ChipConfig) -> Access:
 def _check_move(op: Move, chip: ChipConfig) -> None:
     if chip.tiles.get(op.issuer) not in _ISSUERS:
         raise ScheduleError(f"issuer {_name(op.issuer)} has no mover stream; let a core, spm or dram tile issue it")
+    if not units_of(chip, chip.tiles[op.issuer]):
+        raise ScheduleError(
+            f"issuer {_name(op.issuer)} has no mover stream on {chip.name}, where memories do what cores ask of them; "
+            "let a core issue it, or set memory_streams = true in its file"
+        )
     src = _check_span(op.src, op.words, "source", chip)
     barred = () if chip.core.operand_sources else (Region.MAIN, Region.B)
     if chip.tiles[op.src.tile] is TileKind.CORE and src.region in barred:

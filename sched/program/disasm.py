@@ -196,7 +196,7 @@ def format_tables() -> str:
             parts.append(_table(layout, header))
         else:
             parts.append("The header only.")
-    packets = (isa.DATA_HEAD, isa.ARRIVAL, isa.COPIES, isa.REQUEST_HEAD, isa.POST, isa.STATE, isa.TRACE)
+    packets = (isa.DATA_HEAD, isa.ARRIVAL, isa.COPIES, isa.REQUEST_HEAD, isa.POST, isa.SHORT_POST, isa.STATE, isa.TRACE)
     for layout in packets:
         parts += [f"## {layout.name}", f"{layout.width} bits.", _table(layout, 0)]
     operands = (isa.Addend, isa.VectorOp, isa.Pair, isa.YWalk)

@@ -181,9 +181,11 @@ def _memory(chip: ChipConfig, tile: int, word: int) -> str:
 def _move_bins(chip: ChipConfig) -> Iterator[str]:
     outside = [kind.value for kind in (TileKind.DRAM, TileKind.SPM) if kind in chip.tiles.values()]
     operands = ["core A", "core B"] if chip.core.operand_sources else []
-    sources = [*outside, *operands, "core ACC", "core OUT", *["core VEC"] * chip.core.has_vector]
+    cores = [*operands, "core ACC", "core OUT", *["core VEC"] * chip.core.has_vector]
+    sources = [*outside, *cores]
     for source, target in product(sources, [*outside, "core A", "core B", "core ACC", "core OUT"]):
-        yield from (f"{source} to {target}, asked by {who}" for who in ("its source", "another tile"))
+        asks = source in cores or chip.memory_streams
+        yield from (f"{source} to {target}, asked by {who}" for who in [*["its source"] * asks, "another tile"])
 
 
 def _note_bins(chip: ChipConfig) -> Iterator[str]:
@@ -273,8 +275,9 @@ def bins(chip: ChipConfig) -> dict[str, list[str]]:
     steered = chip.noc.data_vcs > 1 or chip.noc.route_hops
     computes = [COMPUTES[unit] for unit in units_of(chip, TileKind.CORE)[1:]]
     opcodes = [Opcode.MOVE, *computes, Opcode.SYNC, *[Opcode.ROUTE] * bool(steered)]
+    whats = [*["its fire time"] * chip.fire_times, "a post that was there"]
     waiting = [
-        *(f"{opcode.name} for {what}" for opcode in opcodes for what in ("its fire time", "a post that was there")),
+        *(f"{opcode.name} for {what}" for opcode in opcodes for what in whats),
         *(f"{opcode.name} for a post after: {activity.value}" for opcode in opcodes for activity in _POSTS),
         f"{Opcode.GEMM.name} for a post after: {Activity.COMPUTE.value}",
     ]

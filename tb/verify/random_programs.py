@@ -399,7 +399,7 @@ def random_program(random: Random, chip: ChipConfig, operations: int, threads: i
         return outside.get(place[0], room[place[1]])
 
     def issuer(thread: _Thread, source: int) -> int:
-        return random.choice([source, thread.core])
+        return random.choice([source, thread.core] if units_of(chip, chip.tiles[source]) else [thread.core])
 
     goals = [region for region in room if region is not Region.VEC]
     results = [region for region in (Region.ACC, Region.OUT, Region.VEC) if region in room]
@@ -462,11 +462,14 @@ def with_fire_times(random: Random, program: Program, chip: ChipConfig, share: f
     """The program with a fire time for a `share` of its instructions, none of them late when the chip runs it.
 
     The model says when an instruction is ready, which is less some cycles later when others wait for their time: so a
-    time that turns out too early is moved on until none is. Raises ModelError for a program that hangs.
+    time that turns out too early is moved on until none is. Raises ModelError for a program that hangs. Without
+    `ChipConfig.fire_times` it stays as it is.
     """
     from meshloom.sched.model.frontend import LateError
     from meshloom.sched.model.timeline import play
 
+    if not chip.fire_times:
+        return program
     end = play(program, chip).cycles
     streams = {(stream.tile, stream.unit): list(stream.instructions) for stream in program.streams}
 

@@ -405,6 +405,13 @@ def test_copies_are_no_reserved_bits_where_routers_make_them() -> None:
         assert [fault["cause"] for _, fault in out.faults] == faults
 
 
+def test_fire_times_are_reserved_bits_where_there_are_none() -> None:
+    config = chip().model_copy(update={"fire_times": False})
+    out = run([move(8), move(9, fire_at=GO + 90)], go=GO, config=config)
+    assert [fault for _, fault in out.faults] == [{"cause": Cause.RESERVED_BITS, "tag": 9, "value": 0}]
+    assert len(out.issue) == 1
+
+
 @pytest.mark.parametrize("semaphores", [8, 32, 63])
 def test_a_wait_on_a_semaphore_that_is_not_there_is_a_fault(semaphores: int) -> None:
     """A tile has `semaphores` of them, from 0 on: the last one can be waited for, the next one is a fault."""

@@ -296,8 +296,9 @@ def take(
     move: Mood = always,
     offer: Mood = always,
     gated: bool = False,
+    moved: bool = True,
 ) -> Taken:
-    unit = RequestTaker(chip(), units)
+    unit = RequestTaker(chip(), units, moves=moved)
     source = back_to_back(unit.flit, [flit for packet in packets for flit in packet], offer)
     moves = Sink(unit.move, move)
     faults = faults_of(unit.fault)
@@ -362,6 +363,13 @@ def test_a_fetch_for_a_unit_that_is_not_there(units: int) -> None:
     assert taken.faults == [(5, {"cause": Cause.DESTINATION, "tag": 77, "value": units})]
     assert all(start.seen == [] for start in taken.starts)
     assert taken.moves.payloads == [5]
+
+
+def test_where_there_is_no_memory_a_move_is_a_fault_and_nothing_waits() -> None:
+    code = INSTRUCTIONS[Opcode.MOVE].pack({"opcode": Opcode.MOVE, "tag": 12, "src": 0xD000003})
+    taken = take([move_packet(code), fetch_packet(0, tag=5)], units=1, moved=False)
+    assert taken.faults == [(5, {"cause": Cause.ADDRESS, "tag": 12, "value": 0xD000003})]
+    assert (taken.moves.got, len(taken.starts[0].seen), len(taken.flits)) == ([], 1, 10)
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 6, 7])

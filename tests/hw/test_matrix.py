@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from meshloom.hw.core import golden, vector_golden
-from meshloom.hw.core.array import split
+from meshloom.hw.core.array import split, sum_bits
 from meshloom.hw.core.golden import CoreMemories
 from meshloom.hw.core.matrix import MatrixUnit
-from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.hw.spec.contracts import ACC_TO_OUT, ADDEND_TO_ACC, OUT_TO_END, STAGE_CYCLES
 from meshloom.hw.spec.isa import INSTRUCTIONS, Addend, Cause, Opcode, Region, VectorOp, address
 from meshloom.hw.spec.timing import (
@@ -278,6 +278,20 @@ def test_extreme_sums_are_requantised_exactly() -> None:
             complete(ONE | body | {"dest_base": index * 8 + 4, "relu": 1, "clamp": index * 25}),
         ]
     check(config, memories, gemms)
+
+
+@pytest.mark.parametrize(("rows", "cols", "bits"), [(4, 4, 20), (2, 3, 20), (1, 1, 22)])
+def test_the_longest_sums_of_what_b_holds_fit_an_accumulator(rows: int, cols: int, bits: int) -> None:
+    """The largest and nearly the smallest that any GEMM can have, with every word of B in one fold."""
+    config = chip(4, rows, cols, b_words=16)
+    assert sum_bits(config) == bits
+    memories = random_memories(config, np.random.default_rng(12))
+    memories.a[:] = memories.b[:] = -128
+    blocks = {"pixels": rows, "in_w": rows, "out_w": rows, "a_plane": rows, "to_acc": 1, "k_blocks": 16 // cols}
+    check(config, memories, [complete(ONE | blocks)])
+    memories.b[:] = 127
+    check(config, memories, [complete(ONE | blocks)])
+    assert [sum_bits(load(name)) for name in ("tiny", "mono128")] == [28, 30]
 
 
 @pytest.mark.parametrize("product_register", slow_but([False, True], False))

@@ -288,3 +288,15 @@ def test_this_check_can_fail() -> None:
     with pytest.raises(AssertionError):
         check_words(out, [code])
     assert HERE == 0x11
+
+
+def test_a_host_that_only_boots_sends_requests_and_no_words() -> None:
+    config = chip().model_copy(update={"trace_records": 0, "boot_host": True})
+    fetch = INSTRUCTIONS[Opcode.FETCH].pack({"opcode": Opcode.FETCH, "tag": 3, "tile": 1, "dram": 0, "count": 9})
+    pull = move(tag=4, src_tile=0x12, src=5)
+    wrong = move(tag=5, src_tile=HERE, src=0xD000002, dst_tile=1)
+    out = run(TileKind.HOST, [fetch, pull, wrong], regions={Region.STATS: 1}, config=config)
+    assert [request["dst_tile"] for _, request in out.forward] == [1, 0x12]
+    assert [fault for _, fault in out.faults][:1] == [{"cause": Cause.ADDRESS, "tag": 5, "value": 0xD000002}]
+    assert [record["tag"] for _, record in out.record] == [3, 4]
+    assert (out.packets, out.reads) == ([], [])

@@ -164,7 +164,9 @@ def test_variants_have_what_chips_are_not_drawn_with() -> None:
             for other in others
         ]
         rest = [] if chip.dtt is not None else [(False, True, False, False), (False, False, True, False)]
-        rest += [] if chip.dtt is not None or chip.programs else [(False, False, False, True)]
+        rest += (
+            [] if chip.dtt is not None or chip.programs else [(False, False, False, True), (False, True, False, False)]
+        )
         assert options == [(True, False, False, False), *rest]
         assert variants(chip) == [one, *others]
     names = {batch.chip.name for batch in command.batches_of(3, 30, 10, 1)}

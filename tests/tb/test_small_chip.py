@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from meshloom.hw.spec.isa import Cause, Opcode, Region, Unit, VectorOp, units_of
 from meshloom.sched.checker.accesses import region_words
 from meshloom.sched.checker.check import CheckError, check
 from meshloom.sched.ir import bodies
-from meshloom.sched.ir.schedule import Vec
+from meshloom.sched.ir.schedule import Move, Vec
 from meshloom.sched.ir.validation import ScheduleError, validate
 from meshloom.sched.mapping.emit.fields import check_units
 from meshloom.sched.mapping.tiling.problem import DoesNotFit
@@ -27,9 +28,12 @@ from meshloom.tb.devices.registry import find as find_device
 from meshloom.tb.results.schema import Status
 from meshloom.tb.runs.kinds.layers import LayerRun
 from meshloom.tb.runs.runner import prepare
+from meshloom.tb.verify.fuzz.samples import FuzzSample, OmittedError, ProgramKind, SampleKey, difference, draw
 
 #: What a chip may leave out.
-LEAST: dict[str, Any] = {"trace_records": 0, "reports": False}
+LEAST: dict[str, Any] = {
+    "trace_records": 0, "reports": False, "fire_times": False, "memory_streams": False, "boot_host": True,
+}  # fmt: skip
 VALUES: dict[str, Any] = {
     "name": "least", "lanes": 4, "floorplan": ["dram core host"], "ring_instructions": 16, "semaphores": 16,
     "core": {"a_words": 512, "b_words": 512, "acc_words": 128, "out_words": 256, "vec_words": 256, "vec_ops": []},
@@ -65,6 +69,14 @@ def test_a_core_without_a_vector_unit() -> None:
     assert (vector_ops(table.core), table.core.has_vector) == ((VectorOp.TABLE,), True)
 
 
+def test_memories_without_streams_and_a_host_that_only_boots() -> None:
+    assert [units_of(CHIP, kind) for kind in (TileKind.DRAM, TileKind.SPM)] == [(), ()]
+    assert units_of(CHIP, TileKind.HOST) == units_of(load("tiny"), TileKind.SPM) == (Unit.MOVER,)
+    assert writable_regions(CHIP, TileKind.DRAM).keys() == {Region.MAIN}
+    assert readable_regions(CHIP, TileKind.HOST) == {}
+    assert [region_words(CHIP, tile, Region.STATS, "src") > 0 for tile in (CHIP.host, CHIP.cores[0])] == [False, True]
+
+
 def test_operations_are_the_same_chip_in_any_order() -> None:
     one, other = (changed(core={"vec_ops": ops}) for ops in (["max", "add"], ["add", "max"]))
     assert (one, one.digest) == (other, other.digest)
@@ -77,6 +89,12 @@ def test_operations_are_the_same_chip_in_any_order() -> None:
         ({"core": {"vec_ops": ["add", "add"]}}, r"names an operation twice \(add, add\); name each once"),
         ({"core": {"vec_ops": ["max"], "vec_whole": True}}, r"vec_whole = true without mac, sum in vec_ops: .*; add"),
         ({"core": {"vec_ops": [], "operand_sources": True}}, "operand_sources = true without a vector unit, by"),
+        ({"trace_records": 16}, "boot_host = true with trace_records = 16: nobody could read what the host's tile"),
+        ({"reports": True, "programs": 1}, "boot_host = true with programs = 1: a host that launches programs does"),
+        (
+            {"trace_records": 16, "boot_host": False, "floorplan": ["dram core host dtt"]},
+            'fire_times = false on a floorplan with a "dtt" tile, whose programs are nothing but times',
+        ),
         ({"programs": 1}, "programs = 1 with reports = false: whose program has failed is known by reports; set"),
     ],
 )  # fmt: skip
@@ -126,6 +144,25 @@ def test_a_schedule_and_a_program_with_one_are_refused() -> None:
             check(Program(chip.digest, (stream,), boot, {}), chip)
 
 
+def test_a_memory_issues_nothing_and_nothing_is_timed() -> None:
+    schedule = prepared(CHIP, WORKLOADS[0]).schedule
+    operations = tuple(
+        op.model_copy(update={"issuer": op.src.tile}) if isinstance(op, Move) else op for op in schedule.operations
+    )
+    odd = schedule.model_copy(update={"operations": operations, "predicted": None})
+    with pytest.raises(
+        ScheduleError, match="has no mover stream on least, where memories do what cores ask of them; let"
+    ):
+        validate(odd, CHIP)
+    code = Instruction(Opcode.SYNC, {"fire_at": 900}), Instruction(Opcode.END)
+    program = Program(CHIP.digest, (), Stream(CHIP.host, Unit.MOVER, CHIP.drams[0], 1024, code), {})
+    with pytest.raises(CheckError, match="fire_at = 900; it must be 0: fire_times is off in least"):
+        check(program, CHIP)
+    sends = Stream(CHIP.drams[0], Unit.MOVER, CHIP.drams[0], 512, code[:1])
+    with pytest.raises(CheckError, match="a dram tile has no mover unit"):
+        check(replace(program, streams=(sends,)), CHIP)
+
+
 # -- what cannot be said -----------------------------------------------------------------------------------------------
 
 
@@ -167,3 +204,19 @@ def test_it_takes_the_cycles_of_the_model(simulator: str) -> None:
         row = item.row(run, CHIP)
         assert (row.status, row.rtl_cycles, row.mismatches) == (Status.PASSED, item.timeline.cycles, 0), row.reason
     assert faulty.fault == Fault(Cause.UNTOLD, CHIP.cores[0], Unit.NONE, 0, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ops", [(), ("max", "requant", "pair")])
+def test_random_programs_take_the_cycles_of_the_model(ops: tuple[str, ...]) -> None:
+    """Bytes, too, where a program is a schedule."""
+    spm = {"floorplan": ["dram core", "host spm"], "spm_words": 600, "core": {**VALUES["core"], "vec_ops": ops}}
+    chip = changed(**spm)
+    samples: list[FuzzSample] = []
+    for seed in range(60):
+        kind = ProgramKind.SCHEDULE if seed % 3 == 0 else ProgramKind.PROGRAM
+        with suppress(OmittedError):
+            samples.append(draw(SampleKey(kind, seed, 8 + seed % 16), chip))
+    assert len(samples) > 20
+    runs = list(find_device("verilator").open(chip, False, print).run([sample.job for sample in samples]))
+    assert [difference(sample, run, chip) for sample, run in zip(samples, runs, strict=True)] == [""] * len(samples)

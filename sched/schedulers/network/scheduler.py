@@ -342,7 +342,7 @@ class _Builder:
 
         A core's mover serves its requests and its own stores in one order, and waits for each; who sends to all cores
         serves these in the order in which the list has them."""
-        name, tiles = stage.layer.output, self.chip.tiles
+        name, tiles = stage.layer.output, self.chip.tiles if self.chip.memory_streams else {}
         pushed = frozenset(tile for tile, kind in tiles.items() if (name, kind) in self.sharing.pushed)
         return self.reuse.lay(stage, nodes, shifter, lambda node: f"{_layer_of(node, stage)}: {node.label}", pushed)
 

@@ -11,10 +11,13 @@ from ..engine.point import Point
 from ..engine.rows import Rows
 from ..engine.study import Bar, Figure, Study, prose
 from ..engine.tables import DASH, Table, count, share, table
-from ..points.fpga import EstimatePoint, PlacedPoint
+from ..points.fpga import SMALL4, SMALL_VECTOR, EstimatePoint, PlacedPoint
 
 WHOLE = EstimatePoint()
 UNTRACED = EstimatePoint((("trace_records", 0),))
+#: Without all that may be left out, and the same with its vector unit.
+LEAST = EstimatePoint(SMALL4)
+LEAST_VECTOR = EstimatePoint(SMALL_VECTOR)
 #: A smaller and a larger array.
 SMALL = EstimatePoint((("rows", 2), ("cols", 2)))
 LARGE = EstimatePoint((("lanes", 8), ("rows", 8), ("cols", 8), ("dram.words", 8192)))
@@ -26,8 +29,8 @@ _PEOPLE = {"chip": "the chip", "tile_0": "DRAM tile", "tile_1": "core tile", "ti
 
 
 def points(full: bool) -> list[Point]:
-    """The chip as it is; full: without traces, other arrays, and placed and routed."""
-    return [WHOLE, UNTRACED, SMALL, LARGE, PLACED] if full else [WHOLE]
+    """The chip as it is and the smallest; full: without traces, other arrays, and placed and routed."""
+    return [WHOLE, LEAST, LEAST_VECTOR, UNTRACED, SMALL, LARGE, PLACED] if full else [WHOLE, LEAST]
 
 
 def _part(rows: Rows, point: EstimatePoint, name: str) -> FpgaPart | None:
@@ -54,17 +57,23 @@ class _Line(NamedTuple):
     name: str
     part: FpgaPart
     other: FpgaPart | None
+    least: FpgaPart | None
 
 
 def parts(rows: Rows) -> Table:
-    """Each tile, mesh and larger unit, with and without traces."""
+    """Each tile, mesh and larger unit: with all, without traces, and of the smallest chip."""
     lines: list[_Line] = []
     for part in rows[WHOLE].parts if WHOLE in rows else ():
         if part.name == "chip" or (part.name.count(".") < 2 and part.luts >= _LEAST):
             tile, _, unit = part.name.partition(".")
             name = _PEOPLE.get(tile, tile.replace("_", " "))
             lines.append(
-                _Line(f"{name}: {unit.replace('_', ' ')}" if unit else name, part, _part(rows, UNTRACED, part.name))
+                _Line(
+                    f"{name}: {unit.replace('_', ' ')}" if unit else name,
+                    part,
+                    _part(rows, UNTRACED, part.name),
+                    _part(rows, LEAST, part.name),
+                )
             )
     columns: dict[str, Callable[[_Line], str]] = {
         "part, with all below it": lambda line: line.name,
@@ -73,6 +82,7 @@ def parts(rows: Rows) -> Table:
         "block RAMs>": lambda line: count(line.part.block_rams),
         "multipliers>": lambda line: count(line.part.multipliers),
         "LUT4 without traces>": lambda line: count(line.other.luts) if line.other else DASH,
+        "LUT4 of fpga4_small>": lambda line: count(line.least.luts) if line.least else DASH,
     }
     return table("By part (synthesised, not packed)", columns, lines)
 
@@ -91,7 +101,9 @@ def paths(rows: Rows) -> Table:
 
 def chips(rows: Rows) -> Table:
     """Each chip in a line."""
-    some: Iterable[EstimatePoint] = [each for each in (WHOLE, UNTRACED, SMALL, LARGE) if each in rows]
+    some: Iterable[EstimatePoint] = [
+        each for each in (WHOLE, UNTRACED, LEAST, LEAST_VECTOR, SMALL, LARGE) if each in rows
+    ]
     columns: dict[str, Callable[[EstimatePoint], str]] = {
         "chip": lambda each: each.words,
         "LUT4>": lambda each: count(luts(rows, each)),
@@ -129,14 +141,15 @@ STUDY = Study(
     name="fpga",
     title="A chip on an FPGA",
     question="What does a chip take of an FPGA, and which paths limit its clock?",
-    answer="fpga4 takes {{ luts }} LUT4, {{ saved }} fewer without traces; its longest path allows an estimated "
-    "{{ clock }} MHz.",
+    answer="fpga4 takes {{ luts }} LUT4, {{ saved }} fewer without traces, and {{ least }} without all that it may "
+    "leave out; its longest path allows an estimated {{ clock }} MHz.",
     about=prose(__file__),
     points=points,
     tables=(chips, parts, paths, placed),
     figures=(
         Figure("luts", "LUT4 of fpga4", lambda rows: luts(rows, WHOLE), "{:,.0f}", Bar("at most", 40_000)),
         Figure("untraced", "LUT4 of fpga4 without traces", lambda rows: luts(rows, UNTRACED), "{:,.0f}"),
+        Figure("least", "LUT4 of fpga4_small", lambda rows: luts(rows, LEAST), "{:,.0f}", Bar("at most", 20_000)),
         Figure("saved", "LUT4 that chips without traces save", saved, "{:.1f} %"),
         Figure("clock", "MHz of fpga4, estimated", lambda rows: megahertz(rows, WHOLE), "{:.1f}", Bar("at least", 54)),
         Figure("placed", "MHz of fpga4, placed and routed", fmax, "{:.1f}", Bar("at least", 25)),

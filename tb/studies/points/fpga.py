@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -30,6 +31,19 @@ FPGA4: Changes = (
     ("dram.latency", 4),
 )
 CALLED = "fpga4"
+#: What examples/boards/fpga4_small.toml has otherwise, but for its vector unit; and without one.
+SMALL_VECTOR: Changes = (
+    ("trace_records", 0),
+    ("ring_instructions", 16),
+    ("semaphores", 16),
+    ("reports", False),
+    ("fire_times", False),
+    ("memory_streams", False),
+    ("boot_host", True),
+)
+SMALL4: Changes = (*SMALL_VECTOR, ("core.vec_ops", ()))
+#: What chips with some changes are called.
+_NAMES: Mapping[Changes, str] = {SMALL4: "fpga4_small", SMALL_VECTOR: "fpga4_small with a vector unit"}
 
 
 class _FpgaPoint(Point):
@@ -40,7 +54,7 @@ class _FpgaPoint(Point):
     @property
     def config(self) -> ChipConfig:
         """The chip."""
-        return chip_of("tiny", (*FPGA4, *self.changes), CALLED)
+        return chip_of("tiny", (*FPGA4, *self.changes), _NAMES.get(self.changes, CALLED).replace(" ", "_"))
 
     def inputs(self) -> Inputs:
         more = (("gateware", gateware()), ("tools", tools()), ("chip", self.config.digest))
@@ -49,7 +63,7 @@ class _FpgaPoint(Point):
     @property
     def words(self) -> str:
         """The chip, in words."""
-        return ", ".join((CALLED, *(f"{field} = {value}" for field, value in self.changes)))
+        return _NAMES.get(self.changes) or ", ".join((CALLED, *(f"{field} = {value}" for field, value in self.changes)))
 
 
 @dataclass(frozen=True)

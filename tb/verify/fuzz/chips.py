@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
-from meshloom.hw.spec.config import MOST_WEIGHT, Arbitration, ChipConfig, TileKind
+from meshloom.hw.spec.config import MOST_WEIGHT, Arbitration, ChipConfig, TileKind, VectorOperation
 from meshloom.hw.spec.dram_banks import built_in_parts
 
 #: Drafts of a chip, of which that with the most new pairs of choices is taken.
@@ -80,7 +80,8 @@ def random_chips(seed: int, count: int) -> list[ChipConfig]:
 def variants(chip: ChipConfig) -> list[ChipConfig]:
     """A legal chip as it was drawn, and with options that `random_chips` leaves as they are: with a code for words and,
     without a controller, which does not work with these, without a trace memory, with DRAM that has banks, and, for
-    one program at a time, with routers that copy packets. The chip's name decides the part, values and directions."""
+    one program at a time, with routers that copy packets, and without what else may be left out. The chip's name
+    decides the part, values, directions and operations."""
     random = Random(f"variants {chip.name}")
     values = chip.model_dump(mode="json", exclude_none=True)
     coded = ChipConfig.model_validate(values | {"name": f"{chip.name}_coded", "ecc": True})
@@ -89,7 +90,20 @@ def variants(chip: ChipConfig) -> list[ChipConfig]:
     silent = {"name": f"{chip.name}_untraced", "trace_records": 0, "noc": values["noc"] | {"arrivals": False}}
     untraced = ChipConfig.model_validate(values | silent)
     banked = _banked(random, f"{chip.name}_banked", values)
-    return [chip, coded, untraced, banked, *([] if chip.programs else [_copying(random, chip)])]
+    return [chip, coded, untraced, banked, *([] if chip.programs else [_copying(random, chip), _least(random, chip)])]
+
+
+def _least(random: Random, chip: ChipConfig) -> ChipConfig:
+    """With few operations of the vector unit, or none, and none of what else may be left out."""
+    values = chip.model_dump(mode="json", exclude_none=True)
+    others = random.sample([op for op in VectorOperation if op is not VectorOperation.MAX], random.randint(0, 3))
+    ops = random.choice(((), (VectorOperation.MAX, *others)))
+    core = values["core"] | {"vec_ops": ops, "vec_whole": False}
+    if not ops:
+        core |= {"vec_table": False, "operand_sources": False}
+    least = {"trace_records": 0, "reports": False, "fire_times": False, "memory_streams": False, "boot_host": True}
+    name = {"name": f"{chip.name}_least", "noc": values["noc"] | {"arrivals": False}, "core": core}
+    return ChipConfig.model_validate(values | least | name)
 
 
 def _copying(random: Random, chip: ChipConfig) -> ChipConfig:

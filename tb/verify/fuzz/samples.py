@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshloom.hw.spec.config import ChipConfig
-from meshloom.hw.spec.isa import Region, address
+from meshloom.hw.spec.isa import Region, VectorOp, address, units_of, vector_ops
 from meshloom.hw.spec.timing import table_words
 from meshloom.sched.checker.check import CheckError, check
 from meshloom.sched.ir.functional import Memories, execute
@@ -149,7 +149,11 @@ def _schedule(random: Random, origin: SampleKey, chip: ChipConfig) -> FuzzSample
 
 def _around(random: Random, chip: ChipConfig) -> tuple[list[Operation], list[Operation]]:
     """What fills the memories before random operations, and what stores them afterwards, those that can be read."""
+    if chip.core.has_vector and VectorOp.MAX not in vector_ops(chip.core):
+        raise OmittedError("a vector unit that cannot copy")
     places = [(tile, region) for tile in chip.tiles for region in DATA_REGIONS if tile not in chip.channels]
+    # whose stream has what one would have: its own where it has one
+    issuers = {tile: tile if units_of(chip, kind) else chip.cores[0] for tile, kind in chip.tiles.items()}
     weights = max(_FILLED // 4 + 16 * chip.cols, _FIRST_TABLES + table_words(chip))
     filled = {Region.ACC: 4 * _FILLED, Region.B: weights}
     sizes = {place: filled.get(place[1], _FILLED) for place in places if memory_words(chip, *place)}
@@ -157,7 +161,7 @@ def _around(random: Random, chip: ChipConfig) -> tuple[list[Operation], list[Ope
     fills, stores = list[Operation](), list[Operation]()
     for dram in chip.drams:  # whose code then lies behind the words that are compared
         there, here = (Span(tile=tile, address=at, run=1) for tile, at in ((dram, _SOURCE), (chip.cores[0], 0)))
-        fills.append(Move(issuer=dram, src=there, dst=here, words=1))
+        fills.append(Move(issuer=issuers[dram], src=there, dst=here, words=1))
     for (tile, region), words in sizes.items():
         here = Span(tile=tile, address=address(region, 0), run=words)
         if region is Region.VEC:
@@ -165,11 +169,11 @@ def _around(random: Random, chip: ChipConfig) -> tuple[list[Operation], list[Ope
         else:
             dram = random.choice(chip.drams)
             there = Span(tile=dram, address=address(Region.MAIN, _SOURCE + random.randrange(100)), run=words)
-            fills.append(Move(issuer=random.choice((tile, dram)), src=there, dst=here, words=words))
+            fills.append(Move(issuer=issuers[random.choice((tile, dram))], src=there, dst=here, words=words))
         if tile in chip.spms or region in (Region.ACC, Region.OUT, Region.VEC):
             dram = min(home, key=home.__getitem__)
             there = Span(tile=dram, address=address(Region.MAIN, home[dram]), run=words)
-            stores.append(Move(issuer=tile, src=here, dst=there, words=words))
+            stores.append(Move(issuer=issuers[tile], src=here, dst=there, words=words))
             home[dram] += words
     if max(home.values()) > _KEPT:
         raise OmittedError("more memories than are compared")

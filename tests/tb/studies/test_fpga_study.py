@@ -12,7 +12,7 @@ from meshloom.tb.studies.chip import fpga
 
 from .made_rows import page_of
 
-EXAMPLE = Path(__file__).parents[3] / "examples" / "boards" / "fpga4.toml"
+BOARDS = Path(__file__).parents[3] / "examples" / "boards"
 
 
 def estimate(luts: int, delay: float) -> FpgaEstimate:
@@ -28,9 +28,11 @@ def estimate(luts: int, delay: float) -> FpgaEstimate:
 
 
 def test_the_chip_is_that_of_the_board() -> None:
-    assert fpga.WHOLE.config == load(EXAMPLE)
+    assert fpga.WHOLE.config == load(BOARDS / "fpga4.toml")
+    assert fpga.LEAST.config == load(BOARDS / "fpga4_small.toml")
+    assert fpga.LEAST_VECTOR.config.core == fpga.WHOLE.config.core
     assert fpga.UNTRACED.config.trace_records == 0
-    assert len({point.key for point in fpga.points(True)}) == 5
+    assert len({point.key for point in fpga.points(True)}) == 7
 
 
 def test_a_page_says_what_traces_take_and_what_is_longest() -> None:
@@ -40,19 +42,25 @@ def test_a_page_says_what_traces_take_and_what_is_longest() -> None:
         path=(Hop(kind="clk-to-q", delay=1.0, cell="begin"), Hop(kind="setup", delay=40.66, cell="end")),
         parts=(),
     )
-    rows = {fpga.WHOLE: estimate(44_000, 20.0), fpga.UNTRACED: estimate(33_000, 16.0), fpga.PLACED: layout}
+    rows = {
+        fpga.WHOLE: estimate(44_000, 20.0), fpga.UNTRACED: estimate(33_000, 16.0), fpga.PLACED: layout,
+        fpga.LEAST: estimate(22_000, 15.0),
+    }  # fmt: skip
     page = page_of(fpga.STUDY, rows)
     chips, parts, paths, placed = page.tables
     assert chips.rows[1] == ("fpga4, trace_records = 0", "33,000", "7", "2", "1", "62.5")
+    assert chips.rows[2] == ("fpga4_small", "22,000", "7", "2", "1", "66.7")
     assert [row[0] for row in parts.rows] == ["the chip", "core tile", "core tile: vector"]
-    assert parts.rows[0] == ("the chip", "44,000", "7", "2", "1", "33,000")
+    assert parts.rows[0] == ("the chip", "44,000", "7", "2", "1", "33,000", "22,000")
     assert paths.rows == [("20.0", "3", "tile_1.mover.left", "tile_0.port", "tile_1.mover")]
     assert placed.rows == [("fpga4", "24.0", "40,000", "50.0 %", "begin", "end", "41.7")]
     assert page.answer == (
-        "fpga4 takes 44,000 LUT4, 25.0 % fewer without traces; its longest path allows an estimated 50.0 MHz."
+        "fpga4 takes 44,000 LUT4, 25.0 % fewer without traces, and 22,000 without all that it may leave out; its "
+        "longest path allows an estimated 50.0 MHz."
     )
     assert page.missed == [
         "LUT4 of fpga4: 44,000, not at most 40,000",
+        "LUT4 of fpga4_small: 22,000, not at most 20,000",
         "MHz of fpga4, estimated: 50.0, not at least 54.0",
         "MHz of fpga4, placed and routed: 24.0, not at least 25.0",
     ]
