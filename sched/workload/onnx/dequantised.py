@@ -230,7 +230,20 @@ def _write(context: RealContext, node: NodeProto) -> None:
         gain, variance = (context.constants[copy.input[at]].astype(np.float64) for at in (1, 4))
         gain /= np.sqrt(variance + attributes(node).get("epsilon", 1e-5))
         _deviates(context, copy, float(np.abs(gain).max(initial=0.0)))
+    elif (factor := _factor(context, copy)) is not None:
+        _deviates(context, copy, float(np.abs(factor).max(initial=0.0)))
     context.nodes.append(copy)
+
+
+def _factor(context: RealContext, node: NodeProto) -> NDArray[np.float64] | None:
+    """The constants that a node multiplies a real tensor by; None of another node."""
+    operator = operator_name(node)
+    constant = [context.constants[name] for name in node.input if name in context.constants]
+    if operator == "Mul" and len(constant) == 1:
+        return constant[0].astype(np.float64)
+    if operator == "Div" and node.input[1] in context.constants and np.all(constant[-1]):
+        return 1 / constant[-1].astype(np.float64)
+    return None
 
 
 def _deviates(context: RealContext, node: NodeProto, gain: float) -> None:

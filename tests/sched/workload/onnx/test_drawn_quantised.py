@@ -89,6 +89,15 @@ def test_an_input_beyond_the_files_range(zero: int, kinds: list[str], tables: bo
     assert [layer.kind for layer in report.graph.layers] == (kinds if tables else ["conv"])
 
 
+@pytest.mark.parametrize("end", ["y = Div(v, half)", "y = Mul(half, v)", "u = Mul(v, half) y = Sub(u, half)"])
+def test_a_factor_behind_a_sum_that_the_file_rounds(end: str) -> None:
+    """The network multiplies and adds at once."""
+    constants = f"{BYTES}, int8[1,3,1,1] g = {{20, -30, 9}}, float half = {{0.4}}"
+    body = f"""p = Sin(x) q = QuantizeLinear(p, s, z) r = com.microsoft.QLinearAdd(q, s, z, g, s, z, y_s, t_z)
+               v = DequantizeLinear(r, y_s, t_z) {end}"""
+    near(model_of("1,3,4,4", "y:1,3,4,4", body, constants), least=25)
+
+
 @pytest.mark.parametrize("body", ["b = Conv(a, w) y = Add(a, b)", "y = Softmax<axis = 1>(a) v = Neg(a)"])
 def test_what_the_file_does_not_round_is_not_cut_off(body: str) -> None:
     constants = "float s = {0.03}, int8 z = {0}, float[3,3,1,1] w = {9.0, -8.0, 0.5, 1.5, 7.5, -1.0, 3.0, 2.0, -9.0}"
