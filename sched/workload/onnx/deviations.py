@@ -85,6 +85,16 @@ class Deviations:
                     off[name] = max(off.get(name, 0.0), less)
         return off
 
+    def cut_off(self, operands: Arrays, alike: Collection[str]) -> Arrays:
+        """The operands as they are where the file cuts off all that it cuts off of parts of them."""
+        cut = dict(operands)
+        for tensor, own in self.rounding.tensors.items():
+            value = self.net.values.get(tensor)
+            for name in self._moved(value, alike) if value is not None else ():
+                if name in cut:
+                    cut[name] = np.clip(cut[name], own.low, own.high)
+        return cut
+
     def _moved(self, value: str, alike: Collection[str]) -> Iterator[str]:
         """A value and those of which it has been moved together, of which others may be moved as well."""
         yield value

@@ -89,6 +89,15 @@ def test_an_input_beyond_the_files_range(zero: int, kinds: list[str], tables: bo
     assert [layer.kind for layer in report.graph.layers] == (kinds if tables else ["conv"])
 
 
+def test_a_part_of_which_the_file_cuts_off_most() -> None:
+    """Its readers' results have nothing in common with those of the whole."""
+    constants = f"{BYTES.replace('{0.03125}', '{0.0015}')}, int64[1] a = {{1}}, int64[1] b = {{4}}, int64[1] c = {{3}}"
+    body = """p = Slice(x, a, b, c) q = QuantizeLinear(p, s, z) r = QLinearConv(q, s, z, w, w_s, z, y_s, t_z, b_0)
+              y = DequantizeLinear(r, y_s, t_z) m = MaxPool<kernel_shape = [1, 2]>(x)"""
+    constants = constants.replace("int32[2] b = {400, 100}", "int32[2] b_0 = {400, 100}").replace("{0.05}", "{0.002}")
+    near(model_of("1,3,4,5", "y:1,2,4,3 m:1,3,4,4", body, constants), least=20)
+
+
 @pytest.mark.parametrize("end", ["y = Div(v, half)", "y = Mul(half, v)", "u = Mul(v, half) y = Sub(u, half)"])
 def test_a_factor_behind_a_sum_that_the_file_rounds(end: str) -> None:
     """The network multiplies and adds at once."""
