@@ -59,7 +59,13 @@ def prepare(words: int, source: str) -> None:
     faulthandler.register(WHERE, words, all_threads=False)
     _trace_c_exits(words)
     _trace_exits(words, source)
-    here = os.getpid()
+    here, nothing = os.getpid(), os.open(os.devnull, os.O_WRONLY)
+
+    def fall_silent() -> None:
+        with suppress(OSError):
+            os.dup2(nothing, words)
+
+    os.register_at_fork(after_in_child=fall_silent)  # or the ends of many workers would fill the pipe, and none go on
 
     def heard(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "os.kill" and arguments == (here, signal.SIGKILL):

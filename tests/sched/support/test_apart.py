@@ -295,6 +295,21 @@ def test_what_it_prints_goes_to_stderr_and_it_reads_nothing(capfd: pytest.Captur
     assert "by another" in err
 
 
+def test_many_workers_end_one_after_the_other() -> None:
+    """Their ends are no last words of the process: these have room for a few dozen."""
+
+    def work(report: Report) -> int:
+        for _ in range(60):
+            if (worker := os.fork()) == 0:
+                os._exit(0)
+            os.waitpid(worker, 0)
+        os._exit(7)  # the process itself
+
+    with pytest.raises(DiedError, match="exit status 7") as death:
+        call(work)
+    assert death.value.frames[0] == (__file__, line_of("the process itself"))
+
+
 def test_threads_and_processes_that_it_leaves_behind_end_with_it(tmp_path: Path) -> None:
     def work(report: Report) -> int:
         threading.Thread(target=time.sleep, args=(60,)).start()
