@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from meshloom.hw.spec.isa import Unit
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Unit, units_of
 
 from ..ir.schedule import Box, Gemm, Move, Operation, Span, Vec
 
@@ -28,6 +29,14 @@ class Run(NamedTuple):
 
 
 _NOWHERE = Run(0, 0, 1, 0)
+
+
+def issuer_for(chip: ChipConfig, tile: int) -> int:
+    """Whose stream has what that of a tile would have: the tile's own or, where memories have none
+    (`ChipConfig.memory_streams`), that of a core, another one for each."""
+    if units_of(chip, chip.tiles[tile]):
+        return tile
+    return chip.cores[list(chip.tiles).index(tile) % len(chip.cores)]
 
 
 @dataclass(eq=False, slots=True)

@@ -19,6 +19,7 @@ from meshloom.sched.ir import bodies
 from meshloom.sched.ir.schedule import Move, Vec
 from meshloom.sched.ir.validation import ScheduleError, validate
 from meshloom.sched.mapping.emit.fields import check_units
+from meshloom.sched.mapping.nodes import issuer_for
 from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.program.program import Instruction, Program, Stream
 from meshloom.sched.workload.catalog import find
@@ -161,6 +162,26 @@ def test_a_memory_issues_nothing_and_nothing_is_timed() -> None:
     sends = Stream(CHIP.drams[0], Unit.MOVER, CHIP.drams[0], 512, code[:1])
     with pytest.raises(CheckError, match="a dram tile has no mover unit"):
         check(replace(program, streams=(sends,)), CHIP)
+
+
+def test_what_several_wait_for_is_told_by_streams_that_there_are() -> None:
+    """Of what is delivered to a memory without a stream, one of those that wait tells the others."""
+    chip = changed(floorplan=["dram core spm", "host core spm"], spm_words=600)
+    for seed in range(12):
+        sample = draw(SampleKey(ProgramKind.SCHEDULE, seed, 20), chip)  # it has been checked
+        assert {chip.tiles[stream.tile] for stream in sample.job.program.streams} == {TileKind.CORE}
+
+
+@pytest.mark.parametrize("scheduler", ["loop_order:effort=0.01", "flexer:budget=20k"])
+def test_schedulers_that_fill_scratchpads_let_cores_do_it(scheduler: str) -> None:
+    chip = changed(floorplan=["dram core spm", "host core spm"], spm_words=600)
+    item = prepare(find("gemm:24x24x24")[0], chip, scheduler)
+    assert isinstance(item, LayerRun)
+    moves = [op for op in item.schedule.operations if isinstance(op, Move)]
+    assert {chip.tiles[move.issuer] for move in moves} == {TileKind.CORE}
+    assert any(move.dst.tile in chip.spms for move in moves)
+    assert {issuer_for(chip, bank) for bank in chip.spms} == set(chip.cores)
+    assert issuer_for(load("tiny"), load("tiny").spms[0]) == load("tiny").spms[0]
 
 
 # -- what cannot be said -----------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshloom.hw.spec.config import ChipConfig
-from meshloom.hw.spec.isa import Unit
+from meshloom.hw.spec.isa import Unit, units_of
 
 from ...ir.hazards import ClassNumbers, Dependence, Event, unit_of
 from ...ir.schedule import Move, Operation
@@ -173,6 +173,7 @@ class Pass:
         self.ends: dict[int, list[Channel]] = {}  # what streams wait for at their end
         self.retired: list[tuple[Key, Channel]] = []  # channels whose semaphore has been given to another
         self.semaphores = dict.fromkeys(chip.tiles, 0)  # semaphores, for each tile
+        self._streamed = {tile for tile, kind in chip.tiles.items() if units_of(chip, kind)}
         self._clocks: list[Clock] = [np.full(numbers.size, -1, np.int32) for _ in numbers.streams]
         self._issued: list[Clock] = []  # what the issuer knew, for each operation
         self._now = 0
@@ -334,7 +335,9 @@ class Pass:
             return here[0] if here else numbers.stream_of[op.core, Unit.MOVER]
         if need.event is Event.READ or all(numbers.streams[number][0] == op.dst.tile for number in wanting):
             return wanting[0]
-        return wanting[0] if len(wanting) == 1 else numbers.stream_of[op.dst.tile, Unit.MOVER]
+        if len(wanting) == 1 or op.dst.tile not in self._streamed:
+            return wanting[0]
+        return numbers.stream_of[op.dst.tile, Unit.MOVER]
 
     def _forward(self, home: int, stream: int, group: list[Need]) -> tuple[Channel, Clock]:
         """A SYNC in `home`, or on the way from there (`_via`), that waits for these events (unless already known there)

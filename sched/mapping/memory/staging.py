@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Region, address
 
-from ..nodes import Node, Run
+from ..nodes import Node, Run, issuer_for
 from ..tiling.arena import assign
 from ..tiling.problem import DoesNotFit
 from .tensors import Box, Chunk, Tensors
@@ -71,6 +71,7 @@ class Staging:
     def __init__(self, chip: ChipConfig, tensors: Tensors, pulls: list[Pull], first: int = 0) -> None:
         self.stages: list[Stage] = []
         self._banks = chip.spms
+        self._issuers = {bank: issuer_for(chip, bank) for bank in chip.spms}
         # The same box may lie in several banks, as different parts of different chunks.
         self._serving: dict[tuple[int, int, Box], list[Stage]] = {}
         names = sorted({pull.chunk.tensor for pull in pulls})
@@ -105,7 +106,8 @@ class Staging:
         for residency in residencies:
             latest = max(latest, residency.free_after + 1, residency.first - AHEAD_STEPS)
             chunk, at = chunks[residency.key], address(Region.MAIN, base + residency.slot * size)
-            nodes = [t.load(bank, f"{chunk.label} to spm") for t in tensors.transfers(chunk, bank, at)]
+            issuer = self._issuers[bank]
+            nodes = [t.load(issuer, f"{chunk.label} to spm") for t in tensors.transfers(chunk, bank, at)]
             stage = Stage(chunk, bank, at, latest, residency.first, residency.last, in_slot.get(residency.slot), nodes)
             in_slot[residency.slot] = stage
             by_box.setdefault(residency.key, []).append(stage)

@@ -20,7 +20,7 @@ from ...ir import bodies
 from ...ir.bodies import GemmWindow
 from ...ir.schedule import Box, Tensor
 from ...mapping.emit.fields import window_fields
-from ...mapping.nodes import Node, Run
+from ...mapping.nodes import Node, Run, issuer_for
 from ...workload.layers import ConvShape
 from .policy import PAPER, Policy
 from .residence import Operation, Residence, Slots, divide, link_sums, place_sums, reside
@@ -116,7 +116,7 @@ class _Emitter:
             self.fences.append(len(self.nodes))
 
     def _move(self, issuer: int, label: str, source: Run, target: Run, words: int) -> None:
-        self._add(Node(issuer, [], label, source, target, words))
+        self._add(Node(issuer_for(self.chip, issuer), [], label, source, target, words))
 
     def _add(self, node: Node) -> None:
         self.nodes.append(node)
