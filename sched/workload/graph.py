@@ -8,7 +8,7 @@ per step (`Value.step`); convolutions, depthwise convolutions, average pools and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from . import int4
 from .layers import NO_CLAMP, SCALE_LIMIT, ConvShape, WorkloadError
-from .regions import Cache, Region, View
+from .regions import Cache, ConstantPlace, Region, View
 
 #: Kinds of layers of float networks, too (`onnx.floats`).
 PlainKind = Literal[
@@ -245,7 +245,8 @@ class Graph:
     `real`: trained weights (otherwise random ones). `labels`: names of the classes, if it classifies.
     `picture`: None if the input is no picture. `notes`: sentences for people: where it comes from, what was left out.
     `caches`: its state. `regions`, `views`: room that it has in common with other networks, and what of it lies there;
-    everything else of it lies behind the first `begin` words of each DRAM tile.
+    everything else of it lies behind the first `begin` words of each DRAM tile, but for `constants` of convolutions,
+    by tensor of the schedule: they are those of another network, and lie where that has them.
     """
 
     name: str
@@ -261,6 +262,7 @@ class Graph:
     regions: tuple[Region, ...] = ()
     views: tuple[View, ...] = ()
     begin: int = 0
+    constants: Mapping[str, tuple[ConstantPlace, ...]] = field(default_factory=dict[str, tuple[ConstantPlace, ...]])
 
     def __post_init__(self) -> None:
         for layer in self.layers:  # the property checks each as it goes

@@ -4,6 +4,7 @@ another one reads where it lies."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,15 @@ class View:
     value: str
     region: str
     first: int = 0
+
+
+class ConstantPlace(NamedTuple):
+    """Words `first` .. `first + words - 1` of a constant's packed form lie in DRAM `tile` from word `address` on."""
+
+    tile: int
+    address: int
+    first: int
+    words: int
 
 
 @dataclass(frozen=True)

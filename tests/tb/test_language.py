@@ -26,8 +26,9 @@ from meshloom.sched.workload.language.tokenizer import Characters
 from meshloom.tb.devices.interface import Job
 from meshloom.tb.results.language import LanguageResults
 from meshloom.tb.runs.language import fitting
-from meshloom.tb.runs.language.fitting import check_weights
+from meshloom.tb.runs.language.fitting import check_weights, end
 from meshloom.tb.runs.language.generation import Generation, _grown, generate
+from meshloom.tb.runs.language.shared import SharedDram
 from meshloom.tb.runs.language.state import TextStateError
 from meshloom.tb.runs.language.step import LanguageStep, least_cycles
 from meshloom.tb.runs.network import PreparedNetwork, job
@@ -86,14 +87,14 @@ def test_what_is_left_of_a_prompt_is_one_step(prompt: str, chunk: int, news: tup
 
 
 def test_the_cache_is_what_the_chip_has_left_in_dram(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bench hands out wrong bytes of the cache from the second step on, of all weights from the third on: nobody
-    loads them, and every byte is right."""
+    """The bench hands out wrong bytes of the cache and of all products' weights from the second step on, which is
+    another than the first, and of all constants from the third on: nobody loads them, and every byte is right."""
     steps = itertools.count()
 
     def damaged(prepared: PreparedNetwork, *others: Any) -> Job:
         whole, number = job(prepared, *others), next(steps)
         wrong = [
-            number > 0 and (tensor.name.endswith("/past") or (number > 1 and tensor.role == "constant"))
+            number > 0 and (tensor.name.endswith(("/past", "/w")) or (number > 1 and tensor.role == "constant"))
             for tensor in prepared.network_schedule.schedule.tensors
             for _ in tensor.pieces
             if tensor.role != "output"
@@ -333,6 +334,33 @@ def test_weights_that_are_more_than_the_dram_are_refused_before_anything_is_comp
         check_weights(model, _with_words(chip, words - 1), 8)
     (enough,) = re.findall(r"--set dram.words=(\d+)\)$", str(refusal.value))
     assert int(enough) >= 1.25 * words, "with room for keys, values and programs"
+
+
+def test_steps_share_the_weights_of_products() -> None:
+    """They lie where the first step has put them, and are there once one of the steps has run."""
+    chip, numbers = load_chip("tiny"), integers(random_model())
+    shared = SharedDram(chip)
+    chunk, token = (LanguageStep(numbers, count, chip, "loop_order:effort=quick", shared=shared) for count in (4, 1))
+    first, second = (step.prepared.network_schedule for step in (chunk, token))
+    weights = [tensor for tensor in second.schedule.tensors if tensor.name.endswith("/w")]
+    assert len(weights) == 7
+    for tensor in weights:
+        assert tensor.pieces == first.schedule.tensor(tensor.name).pieces
+        assert first.constants[tensor.name] is second.constants[tensor.name]
+    own = [piece for name in ("x", "keep") for piece in second.schedule.tensor(name).pieces]
+    assert min(piece.address for piece in own) >= end(chunk.prepared, chip)
+    places = {(piece.tile, piece.address, piece.words) for tensor in weights for piece in tensor.pieces}
+    assert not places & {*chunk.stays(4, None)}
+    shared.record(chunk._lasting)
+    assert places <= {*token.stays(5, chunk)}
+    assert not {*token._lasting} <= {*token.stays(5, chunk)}, "its code is not there"
+    assert not places & {*token.stays(5, None)}, "nobody was there"
+    small = _with_words(chip, shared.begin - 1)
+    tight = SharedDram(small)
+    tight.add(chunk.prepared)
+    alone = LanguageStep(numbers, 1, small, "loop_order:effort=quick", shared=tight)
+    assert alone.shared is not tight, "it lies in the place of the other one"
+    assert not {*alone._lasting} & {*alone.stays(5, chunk)}
 
 
 def test_a_context_that_fits_is_said() -> None:

@@ -17,6 +17,7 @@ from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode
 
 from ...ir.schedule import Piece
 from ...workload.graph import PastePlace
+from ...workload.regions import ConstantPlace
 from ..nodes import Node, Run
 from ..tiling.problem import DoesNotFit
 
@@ -85,6 +86,13 @@ class Allocator(Protocol):
         ...
 
 
+class Anywhere:
+    """Hands out no words at all: for whoever wants to know how large an array is."""
+
+    def take(self, tile: int, words: int) -> int:
+        return 0
+
+
 class Stored:
     """An array of `planes` x `rows` x `width` words.
 
@@ -107,6 +115,20 @@ class Stored:
                 base = dram.take(tile, words * len(homes[tile]))
                 for index, plane in enumerate(homes[tile]):
                     self._place[plane, segment] = (tile, base + index * words)
+
+    def lying(self, places: Sequence[ConstantPlace]) -> Stored:
+        """An array of the same size that lies in these places, which are whole rows."""
+        ordered, view = sorted(places, key=lambda place: place.first), copy(self)
+        assert sum(place.words for place in ordered) == self.planes * self.rows * self.width
+        firsts = [place.first for place in ordered]
+        view.cuts = tuple(sorted({0, self.rows, *(first // self.width % self.rows for first in firsts)}))
+        view._place = {}
+        for plane in range(self.planes):
+            for segment, row in enumerate(view.cuts[:-1]):
+                word = (plane * self.rows + row) * self.width
+                place = ordered[bisect_right(firsts, word) - 1]
+                view._place[plane, segment] = place.tile, place.address + word - place.first
+        return view
 
     @property
     def homes(self) -> set[int]:

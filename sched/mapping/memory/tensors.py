@@ -110,10 +110,15 @@ class Tensors:
         self._owner_n = {n: part.index % n_parts for part in work[:n_parts] for n in range(part.n0, part.n1)}
 
     def _place_constants(self, dram: Allocator, candidate: Candidate, work: list[Part], ramp: list[int]) -> None:
-        problem, n_parts = self.problem, candidate.parts_n
         self._stored["w"] = self._place_w(dram, candidate, ramp)
-        wide, cuts = 4 * self.bias_rows, [part.n0 for part in work[:n_parts]]
-        self._stored["bias"] = Stored(dram, 1, problem.n_blocks, wide, cuts, lambda _, cut: self._home(cut))
+        self._stored["bias"] = self._place_bias(dram, candidate, work)
+
+    def _place_bias(self, dram: Allocator, candidate: Candidate, work: list[Part]) -> Stored:
+        """By the output blocks of the parts."""
+        cuts = [part.n0 for part in work[: candidate.parts_n]]
+        return Stored(
+            dram, 1, self.problem.n_blocks, 4 * self.bias_rows, cuts, lambda _, cut: self._home(cut)
+        )  # fmt: skip
 
     def _home(self, index: int) -> int:
         return self._homes[index % len(self._homes)]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Protocol
 
@@ -15,7 +15,7 @@ from ...mapping.emit.emission import merge
 from ...mapping.emit.expansion import Expansion
 from ...mapping.emit.fields import bias_rows
 from ...mapping.emit.prologue import Feeder, Layout, Prologue, after, lay_out, remaining, tallest
-from ...mapping.memory.placement import Allocator, Dram, Stored
+from ...mapping.memory.placement import Allocator, Anywhere, Dram, Stored
 from ...mapping.memory.staging import Staging
 from ...mapping.memory.tensors import Tensors, ramp_edges
 from ...mapping.nodes import Node
@@ -25,6 +25,7 @@ from ...mapping.tiling.problem import DoesNotFit, Problem, pose
 from ...mapping.tiling.space import best
 from ...mapping.tiling.tiles import Candidate, Part, Range, m_tiles, parts, pooled_tiles
 from ...workload.layers import ConvShape
+from ...workload.regions import ConstantPlace
 from .storage import STAGING_SHARE, kind_of, staging_words
 
 #: Candidates of the closed form, and how many of them are replayed.
@@ -44,6 +45,7 @@ class ConvTask:
     `before`: the depthwise convolution that makes its input; `x` is what that one reads.
     `int4`: its weights have four bits; `deep`: they have all of B.
     `staging`: which part of each bank is left to weights. `fixed`: how results become bytes (`Layer.fixed`).
+    `there`: where weights ("w") and biases ("bias") lie that another network has, too.
     """
 
     shape: ConvShape
@@ -59,6 +61,7 @@ class ConvTask:
     int4: bool = False
     deep: bool = False
     staging: int = STAGING_SHARE
+    there: Mapping[str, Sequence[ConstantPlace]] = field(default_factory=dict[str, Sequence[ConstantPlace]])
 
 
 class _NetworkTensors(Tensors):
@@ -76,7 +79,8 @@ class _NetworkTensors(Tensors):
         self._stored = {"x": task.x.flattened() if flat else task.x}
         if task.r is not None:
             self._stored["r"] = task.r.flattened() if flat else task.r
-        self._place_constants(dram, candidate, work, ramp)
+        self._place_constants(Anywhere() if task.there else dram, candidate, work, ramp)
+        self._stored |= {name: self._stored[name].lying(places) for name, places in task.there.items()}
 
     def constants(self) -> dict[str, tuple[Piece, ...]]:
         """Where weights ("w") and biases ("bias") lie, and those of the layer before ("before w", ...)."""
@@ -222,6 +226,7 @@ def decisive(task: ConvTask) -> tuple[object, ...]:
         expansion and expansion.problem,
         tuple(map(bias_rows, fixed)),
         *(tuple(sorted(stored.homes)) if stored else () for stored in (task.x, task.y, task.r)),
+        *(tuple((place.tile, place.first, place.words) for place in places) for places in task.there.values()),
     )
 
 

@@ -26,6 +26,7 @@ from ...mapping.tiling.windows import check_window
 from ...store.findings import SearchCache
 from ...support.garbage import uncollected
 from ...workload.graph import Graph, Layer
+from ...workload.regions import ConstantPlace
 from ...workload.stages import Lanes, Stage, Stages, cut, spread
 from . import conv, mixing, product, transpose, vector
 from .choices import Choices
@@ -252,7 +253,14 @@ class _Builder:
             int4=self.tensors.int4(layer) and before is None,
             deep=self.sharing.deep and streams(shape.out_h * shape.out_w, self.chip),
             staging=self.sharing.staging,
+            there=self._there(layer.output),
         )
+
+    def _there(self, layer: str) -> dict[str, tuple[ConstantPlace, ...]]:
+        """Where constants of a convolution lie that another network has, too: all of them, or none."""
+        names = {kind: f"{layer}/{kind}" for kind in ("w", "bias")}
+        places = self.graph.constants
+        return {kind: places[name] for kind, name in names.items()} if places.keys() >= {*names.values()} else {}
 
     def _planned(self, task: conv.ConvTask, stage: Stage, index: int) -> conv.ConvNodes | None:
         """The operations of a convolution by who makes it instead of the loop nests; None if nobody does, or can."""

@@ -33,6 +33,7 @@ from ..training.machine import on_device
 from .expert_step import ExpertModel, ExpertStep, expert_bytes
 from .host import least_wait
 from .programs import Programs
+from .shared import SharedDram
 from .state import PhaseTotals, TextState, first_state, load, save
 from .step import LanguageStep, StepOutcome
 from .walk import Golden, Walk
@@ -133,6 +134,10 @@ class _Generator:
     before: LanguageStep | None = None  #: what ran last on the device
     _steps: dict[int, LanguageStep | ExpertStep] = field(default_factory=dict[int, "LanguageStep | ExpertStep"])
     _experts: ExpertModel | None = None
+    _shared: SharedDram = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._shared = SharedDram(self.generation.chip)
 
     def step(self, tokens: int) -> LanguageStep | ExpertStep:
         """The step of so many tokens, made when it is needed first."""
@@ -142,7 +147,9 @@ class _Generator:
                 programs = self._experts or ExpertModel(Programs(self.numbers, chip, scheduler, self.on_progress))
                 self._experts, self._steps[tokens] = programs, programs.step(tokens)
             else:
-                self._steps[tokens] = LanguageStep(self.numbers, tokens, chip, scheduler, self.on_progress)
+                self._steps[tokens] = LanguageStep(
+                    self.numbers, tokens, chip, scheduler, self.on_progress, self._shared
+                )  # fmt: skip
         return self._steps[tokens]
 
     def advance(self) -> list[int]:

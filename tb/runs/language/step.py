@@ -24,6 +24,7 @@ from ...results.energy import load as load_energies
 from ..network import PreparedNetwork, dram_bytes, results
 from .comparison import StepComparison, run_compared, step_job
 from .fitting import fitted_step
+from .shared import SharedDram
 
 Caches = Mapping[str, NDArray[np.int8]]
 
@@ -55,6 +56,8 @@ class StepOutcome(StepComparison):
 
 class LanguageStep:
     """The step of `tokens` new tokens, scheduled and checked once; each run moves its cache to where it lies by then.
+    `shared`: the DRAM of the steps that run in turn with it (None: it has one of its own); where that has no room for
+    another one, it lies in their place.
 
     Raises LanguageError if the context has no room for the tokens or the chip none for such a context, and what
     scheduling raises.
@@ -62,11 +65,14 @@ class LanguageStep:
 
     def __init__(
         self, integers: Integers, tokens: int, chip: ChipConfig, scheduler: str,
-        on_progress: Callable[[str], None] = lambda what: None,
+        on_progress: Callable[[str], None] = lambda what: None, shared: SharedDram | None = None,
     ) -> None:  # fmt: skip
         self.integers, self.tokens, self.chip = integers, tokens, chip
         self.graph: Graph = step_graph(integers, tokens)
-        self.prepared: PreparedNetwork = fitted_step(integers, (tokens,), chip, on_progress, scheduler)
+        beside = shared and shared.beside(self.graph, scheduler, on_progress)
+        self.prepared: PreparedNetwork = beside or fitted_step(integers, (tokens,), chip, on_progress, scheduler)
+        self.shared = shared if shared and (beside or not shared.begin) else SharedDram(chip)
+        self.shared.add(self.prepared)
         schedule = self.prepared.network_schedule.schedule
         self.regions = Regions.of(schedule, self.graph.caches)
         self.resident = ResidentProgram(self.prepared.program, self.regions)
@@ -107,16 +113,17 @@ class LanguageStep:
         return arrays
 
     def stays(self, total: int, before: LanguageStep | None) -> list[tuple[int, int, int]]:
-        """The DRAM ranges that need not be loaded for the step after which the cache holds `total` tokens: the cache,
-        and weights and code if the same step was there `before`. None is if nobody was."""
+        """The DRAM ranges that need not be loaded for the step after which the cache holds `total` tokens, if another
+        was there `before`: the cache, its weights if steps that share them with it were, its code if it was. None is if
+        nobody was."""
         base = self.prepared.network_schedule.schedule
-        if before is None:
-            return []
-        if self._cache_places() != before._cache_places():
+        if before is None or before.shared is not self.shared:
+            self.shared.clear()
+        if before is None or self._cache_places() != before._cache_places():
             return []
         pieces = [piece for cache in self.graph.caches for piece in base.tensor(cache.past).pieces]
         ranges = [(piece.tile, piece.address + total, piece.words) for piece in pieces]
-        return [*ranges, *self._lasting] if before is self else ranges
+        return [*ranges, *self.shared.present(self._lasting)]
 
     def _cache_places(self) -> list[tuple[str, int, int]]:
         """Where each cache's planes begin."""
@@ -148,6 +155,7 @@ class LanguageStep:
         else:
             work = replace(step_job(prepared, inputs, self.chip), stays=self.stays(total, before))
             run, comparison = run_compared(prepared, inputs, self.chip, partial(execute, work))
+            self.shared.record(self._lasting)
             values = results(prepared, run)
         return StepOutcome(
             **vars(comparison),

@@ -49,6 +49,7 @@ from meshloom.sched.store.described import described
 from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.workload.graph import Graph, Layer, PastePlace, Value, Window
 from meshloom.sched.workload.layers import ConvShape
+from meshloom.sched.workload.regions import ConstantPlace
 from meshloom.sched.workload.stages import cut
 from meshloom.sched.workload.training import TrainingLayer
 from meshloom.sched.workload.training_chain import Chain
@@ -181,7 +182,9 @@ LAYER_OTHERWISE: dict[str, object] = {
 
 def _unchecked(**values: object) -> Graph:
     """Layers that no network could have."""
-    base: dict[str, object] = {"inputs": (Value("x", 4, 4, 4),), "layers": (LAYER,), "outputs": ("y",)}
+    base: dict[str, object] = {
+        "inputs": (Value("x", 4, 4, 4),), "layers": (LAYER,), "outputs": ("y",), "constants": {},
+    }  # fmt: skip
     result: Any = SimpleNamespace(**(base | values))
     return result
 
@@ -194,6 +197,7 @@ def test_each_field_of_a_layer_is_part_of_its_network() -> None:
         forms.append(form(_unchecked(layers=(replace(LAYER, **changes),))))
     forms += [form(_unchecked(layers=(LAYER, LAYER))), form(_unchecked(outputs=("x",)))]
     forms += [form(_unchecked(inputs=(Value(*one),))) for one in (("x", 4, 4, 5), ("x", 4, 5, 4), ("x", 5, 4, 4))]
+    forms += [form(_unchecked(constants={"a/w": (ConstantPlace(tile, 5, 0, 8),)})) for tile in (1, 2)]
     assert len(set(forms)) == len(forms)
 
 
@@ -428,7 +432,7 @@ def _task(**values: object) -> Any:
     base: dict[str, object] = {
         "shape": SHAPE, "packed": False, "whole": False, "int4": False, "deep": False, "staging": 2, "epilogue": None,
         "before": None,
-        "fixed": {"scale": 1}, "x": stored, "y": stored, "r": None,
+        "fixed": {"scale": 1}, "x": stored, "y": stored, "r": None, "there": {},
     }  # fmt: skip
     return SimpleNamespace(**(base | values))
 
@@ -453,6 +457,7 @@ def test_each_part_of_a_convolution_that_decides_its_nests_is_part_of_their_key(
         _task(fixed=by_channel),
     ]
     tasks += [_task(x=other), _task(y=other), _task(r=other)]
+    tasks += [_task(there={"w": (ConstantPlace(tile, 5, first, 8),)}) for tile, first in ((1, 0), (2, 0), (1, 8))]
     tasks += [_task(epilogue=SimpleNamespace(pooling=pooling)) for pooling in (None, (2, 2), (3, 3))]
     befores = [before(), before(Window(2, 2)), before(rows=7), before(width=7), before(by_channel=1)]
     befores += [expanding(), expanding(replace(SHAPE, in_channels=9)), expanding(by_channel=1)]
@@ -460,6 +465,8 @@ def test_each_part_of_a_convolution_that_decides_its_nests_is_part_of_their_key(
     texts = [described(conv.decisive(task)) for task in tasks]
     assert len(set(texts)) == len(texts)
     assert described(conv.decisive(_task(shape=replace(SHAPE, name="other")))) == texts[0]
+    moved = _task(there={"w": (ConstantPlace(1, 99, 0, 8),)})
+    assert described(conv.decisive(moved)) in texts, "how weights are cut counts, not where they lie"
 
 
 def _shared(names: Mapping[str, str]) -> list[tuple[str, str]]:
