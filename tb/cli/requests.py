@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import MISSING, fields
 from functools import wraps
 from inspect import Parameter, Signature
-from typing import TYPE_CHECKING, Annotated, TypeVar, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_origin, get_type_hints
 
 import typer
 
@@ -24,7 +25,21 @@ def once(values: Sequence[str], option: str) -> list[str]:
     return list(values)
 
 
+#: In place of an option that a command has not.
+_NO_OPTION = object()
 R = TypeVar("R", bound="DataclassInstance")
+
+
+def _limited(request: DataclassInstance) -> AbstractContextManager[None]:
+    """What keeps schedulers within the limits of a command that has any, from where it first loads one."""
+    from ..api.request import limited
+
+    limits: dict[str, Any] = {
+        name: getattr(request, name, _NO_OPTION) for name in ("time_limit", "memory_limit", "network")
+    }
+    if _NO_OPTION in limits.values():
+        return nullcontext()
+    return limited(limits["time_limit"], limits["memory_limit"], limits["network"])
 
 
 def filled(record: type[R]) -> Callable[[Callable[[R], None]], Callable[..., None]]:
@@ -45,7 +60,9 @@ def filled(record: type[R]) -> Callable[[Callable[[R], None]], Callable[..., Non
     def decorate(function: Callable[[R], None]) -> Callable[..., None]:
         @wraps(function)
         def command(**values: object) -> None:
-            function(record(**values))
+            request = record(**values)
+            with _limited(request):
+                function(request)
 
         command.__annotations__ = {each.name: each.annotation for each in parameters}
         vars(command)["__signature__"] = Signature(parameters)
