@@ -345,11 +345,18 @@ def unclean(graph: Graph) -> frozenset[str]:
 
 
 def spread(array: NDArray[np.int8], lanes: Lanes) -> NDArray[np.int8]:
-    """An array [..., channels, rows, columns] with a zero channel for each lane that has none."""
+    """An array [..., channels, rows, columns] with a zero channel for each lane that has none: itself if all have."""
+    if _all_used(array.shape[-3], lanes):
+        return array
     found = np.zeros((*array.shape[:-3], len(lanes), *array.shape[-2:]), np.int8)
     used = lanes >= 0
     found[..., used, :, :] = array[..., lanes[used], :, :]
     return found
+
+
+def _all_used(channels: int, lanes: Lanes) -> bool:
+    """Whether there is a lane for each channel, in their order, and no other."""
+    return len(lanes) == channels and bool((lanes == np.arange(channels)).all())
 
 
 def filters(lanes: Lanes, chip: ChipConfig) -> Lanes:
@@ -379,8 +386,9 @@ def constant(
 
 
 def _on_lanes(array: NDArray[Any], lanes: Lanes | None) -> NDArray[Any]:
-    """An array [..., channels] with a number for each lane, 0 where there is no channel (None: the channels)."""
-    if lanes is None:
+    """An array [..., channels] with a number for each lane, 0 where there is no channel (None: the channels): itself if
+    there are no others."""
+    if lanes is None or _all_used(array.shape[-1], lanes):
         return array
     found = np.zeros((*array.shape[:-1], len(lanes)), array.dtype)
     found[..., lanes >= 0] = array[..., lanes[lanes >= 0]]

@@ -9,7 +9,6 @@ weights that read it; of queries, as the keys that they meet. Heads that share k
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,13 +22,14 @@ _LEAST = 1e-3
 
 
 def equalised(model: LanguageModel) -> LanguageModel:
-    """A model without experts that says the same. Raises LanguageError for one whose numbers grow beyond floats."""
-    reach, arrays = _reach(model), dict(model.arrays)
+    """A model without experts that says the same. Its arrays are taken over: those of `model` are no longer its own.
+    Raises LanguageError for one whose numbers grow beyond floats."""
+    reach = _reach(model)
     with np.errstate(all="ignore"):  # what overflows is refused below
-        _equalise(model, reach, arrays)
-    for name, array in arrays.items():
+        _equalise(model, reach, model.arrays)
+    for name, array in model.arrays.items():
         check_reach(f"model {model.name}", name, array)
-    return replace(model, arrays=arrays)
+    return model
 
 
 def _equalise(model: LanguageModel, reach: dict[str, Reals], arrays: dict[str, NDArray[Any]]) -> None:
@@ -47,7 +47,7 @@ def _equalise(model: LanguageModel, reach: dict[str, Reals], arrays: dict[str, N
             weights = arrays[f"{layer}/{second}.weight"]
             by = _factors(reach[f"{layer}/{tensor}"], np.abs(weights).max(axis=0).reshape(readers, -1).max(axis=0))
             _multiply(arrays, f"{layer}/{first}", by)
-            arrays[f"{layer}/{second}.weight"] = weights / np.tile(by, readers)
+            weights /= np.tile(by, readers)
 
 
 def _reach(model: LanguageModel) -> dict[str, Reals]:
@@ -85,8 +85,8 @@ def _factors(reach: Reals, met: Reals) -> Reals:
 def _multiply(arrays: dict[str, NDArray[Any]], name: str, by: Reals) -> None:
     """Multiplies the results of a product, behind its normalisation if it has one."""
     if f"{name}.gain" in arrays:
-        arrays[f"{name}.gain"] = arrays[f"{name}.gain"] * by
+        arrays[f"{name}.gain"] *= by
         return
-    arrays[f"{name}.weight"] = arrays[f"{name}.weight"] * by[:, None]
+    arrays[f"{name}.weight"] *= by[:, None]
     if f"{name}.bias" in arrays:
-        arrays[f"{name}.bias"] = arrays[f"{name}.bias"] * by
+        arrays[f"{name}.bias"] *= by

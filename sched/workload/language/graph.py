@@ -247,11 +247,11 @@ class StepBuilder:
     def _gained(self, name: str, x: str, y: str, y_step: str, parts: int = 1, gain: float = 1.0) -> str:
         """The product of that name, each of its parts normalised, times its gains and `gain`, in the step of `y_step`.
         Weights of single channels have 8 bits, also where others have fewer."""
-        gains, long = self.model.arrays[f"{name}.gain"].astype(np.float64), self._product(name, x, f"{name}/long")
+        gains, long = self.model.arrays[f"{name}.gain"], self._product(name, x, f"{name}/long")
         across = self._across(f"{name}/over", long, parts)
         over = self._normalised(f"{name}/over", across, len(gains) // parts, parts)
         whole = replace(self.integers, weight_bits=WEIGHT_BITS[-1])
-        filters = whole.of(gains[:, None] * gain, np.zeros(len(gains)), over, y_step)
+        filters = whole.of(gains[:, None], np.zeros(len(gains), np.float32), over, y_step, gain)
         return self._add(
             "depthwise", y, (over,), self.integers.steps[y_step], w=filters.w[:, :, None, None], bias=filters.bias,
             scale=filters.scale,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,8 @@ COVERED = 0.9999
 #: Bits that weights may have.
 WEIGHT_BITS = (4, 8)
 _ONE = 1 << SCALE_SHIFT
+#: Weights that are rounded at a time.
+_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,19 +61,25 @@ class Integers:
         w = self.model.arrays.get(f"{name}.weight", self.model.arrays.get(name))
         assert w is not None
         bias = self.model.arrays.get(f"{name}.bias", np.zeros(len(w), np.float32))
-        return self.of(w.astype(np.float64) * gain, bias.astype(np.float64) * gain, x, y)
+        return self.of(w, bias, x, y, gain)
 
-    def of(self, w: NDArray[np.float64], bias: NDArray[np.float64], x: str, y: str) -> Filters:
-        """The product with these weights and biases from tensor x to y. Raises LanguageError, as `filters`."""
+    def of(self, w: Reals, bias: Reals, x: str, y: str, gain: float = 1.0) -> Filters:
+        """The product with these weights and biases, times `gain`, from tensor x to y. Raises LanguageError, as
+        `filters`."""
         ratio = self.steps[x] / self.steps[y]
         most = int4.LARGEST if self.weight_bits == WEIGHT_BITS[0] else 127
-        scale = min(SCALE_LIMIT, max(1, round(float(np.abs(w).max()) / most * ratio * _ONE)))
+        largest = max(float(w.max()), -float(w.min())) * gain
+        scale = min(SCALE_LIMIT, max(1, round(largest / most * ratio * _ONE)))
         step = scale / _ONE / ratio
-        if self.weight_bits == WEIGHT_BITS[0]:
-            rounded = int4.in_groups(w / step)
-        else:
-            rounded = np.clip(np.rint(w / step), -most, most).astype(np.int8)
-        return Filters(rounded, np.rint(bias / (step * self.steps[x])).astype(np.int32), scale)
+        rounded = np.empty(w.shape, np.int8)
+        rows = max(1, _BLOCK // w[0].size)
+        for first in range(0, len(w), rows):  # as a whole, weights of 64 bits would be the most memory of a model
+            block = w[first : first + rows].astype(np.float64) * gain / step
+            four = self.weight_bits == WEIGHT_BITS[0]
+            rounded[first : first + rows] = int4.in_groups(block) if four else np.clip(np.rint(block), -most, most)
+        return Filters(
+            rounded, np.rint(bias.astype(np.float64) * gain / (step * self.steps[x])).astype(np.int32), scale
+        )
 
     def multiplier(self, name: str, *factors: float) -> int:
         """m of a product of two tensors: 2^17 times these factors. Raises LanguageError if it is out of range."""
@@ -100,17 +108,49 @@ class Integers:
 def integers(model: LanguageModel, weight_bits: int = 8) -> Integers:
     """The model in int8, its weights in so many bits (`WEIGHT_BITS`). Raises LanguageError for one whose values are all
     0 somewhere."""
-    sizes: dict[str, list[Reals]] = {}
-
-    def watch(name: str, value: Reals) -> None:
-        sizes.setdefault(name, []).append(np.abs(value).ravel())
-
-    tokens = model.tokens(model.calibration)
-    for first in range(0, len(tokens), model.context):
-        reference.scores(model, tokens[first : first + model.context], watch)
     steps = {name: rotary.largest / 127 for rotary in model.turns for name in reference.waves(model, rotary)}
-    for name, arrays in sizes.items():
-        steps[name] = float(np.quantile(np.concatenate(arrays), COVERED)) / 127
+    for name, sizes in _sizes(model).items():
+        steps[name] = sizes.covered() / 127
         if not steps[name] > 0:
             raise LanguageError(f"model {model.name}: all values of {name} are 0 over its calibration text; train it")
     return Integers(model, steps, weight_bits)
+
+
+@dataclass
+class LargestSizes:
+    """The largest of all `count` sizes of a tensor's values: as many as say which one `COVERED` of them reach."""
+
+    count: int = 0
+    largest: Reals = field(default_factory=partial(np.zeros, 0, np.float32))
+
+    def add(self, sizes: list[Reals], more: int) -> None:
+        """Takes further ones, of which as many may follow as these are, `more` times."""
+        own = sum(each.size for each in sizes)
+        self.count += own
+        together = np.concatenate([self.largest, *sizes])
+        kept = min(len(together), int((1 - COVERED) * (self.count + more * own)) + 3)
+        self.largest = np.partition(together, len(together) - kept)[len(together) - kept :]
+
+    def covered(self) -> float:
+        """What `np.quantile` says of all."""
+        at = (self.count - 1) * COVERED
+        low = int(at)
+        smaller, larger = np.sort(self.largest)[[low - self.count, min(low + 1 - self.count, -1)]]
+        share, apart = at - low, float(larger - smaller)
+        return float(np.float32(larger - apart * (1 - share) if share >= 0.5 else smaller + apart * share))
+
+
+def _sizes(model: LanguageModel) -> dict[str, LargestSizes]:
+    """By tensor, the sizes of its values over the calibration text."""
+    tokens, largest = model.tokens(model.calibration), dict[str, LargestSizes]()
+    firsts = range(0, len(tokens), model.context)
+    for number, first in enumerate(firsts, start=1):
+        sizes: dict[str, list[Reals]] = {}
+
+        def watch(name: str, value: Reals, sizes: dict[str, list[Reals]] = sizes) -> None:
+            sizes.setdefault(name, []).append(np.abs(value).ravel())
+
+        reference.scores(model, tokens[first : first + model.context], watch)
+        for name, arrays in sizes.items():
+            largest.setdefault(name, LargestSizes()).add(arrays, len(firsts) - number)
+    return largest

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meshloom.hw.spec.config import load as load_chip
 from meshloom.sched.workload.graph import Graph
 from meshloom.sched.workload.language import reference
 from meshloom.sched.workload.language.graph import attended, step_graph
-from meshloom.sched.workload.language.integers import integers
+from meshloom.sched.workload.language.integers import COVERED, LargestSizes, integers
 from meshloom.sched.workload.language.model import LanguageError, LanguageModel, load, model_of
+from meshloom.sched.workload.stages import all_lanes, constant, filters
 from meshloom.tb.inputs.golden.graph import golden_values
 
 from ..language_models import entries, random_model
@@ -53,6 +55,46 @@ def test_what_is_no_file_of_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("meshloom.sched.workload.language.model.MOST_BYTES", 5)
     with pytest.raises(LanguageError, match="has more than 0 MiB; take a smaller model"):
         load(str(tmp_path / "a.npz"))
+
+
+def test_the_sizes_that_cover_nearly_all_values() -> None:
+    """Those of NumPy, of which only the largest are kept."""
+    draw = np.random.default_rng(0)
+    for count in (1, 2, 3, 100, 10_000, 20_003, 200_001):
+        values = np.abs(draw.standard_cauchy(count)).astype(np.float32)
+        largest, parts = LargestSizes(), np.array_split(values, min(count, 7))
+        for number, part in enumerate(parts, start=1):
+            largest.add([part], len(parts) - number)
+        assert largest.covered() == float(np.quantile(values, COVERED))
+        assert len(largest.largest) <= 3 + count // 5_000
+    largest = LargestSizes()
+    largest.add([np.zeros(5, np.float32), np.ones(4, np.float32)], 0)
+    assert (largest.count, largest.covered()) == (9, 1.0)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_weights_are_rounded_some_at_a_time(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a copy of 64 bits of all; where the blocks end changes nothing."""
+    whole, parts = integers(random_model(), bits), integers(random_model(), bits)
+    names = ("0/up", "0/feed", "0/hidden", 0.3)
+    expected = whole.filters(*names)
+    monkeypatch.setattr("meshloom.sched.workload.language.integers._BLOCK", 40)
+    blocks = parts.filters(*names)
+    np.testing.assert_array_equal(blocks.w, expected.w)
+    np.testing.assert_array_equal(blocks.bias, expected.bias)
+    assert blocks.scale == expected.scale
+
+
+def test_weights_of_a_schedule_are_those_of_the_model() -> None:
+    """Where words have no lane without a channel."""
+    graph, chip = step_graph(integers(random_model()), 1), load_chip("tiny")
+    lanes = all_lanes(graph, chip)
+    (layer,) = (layer for layer in graph.layers if layer.output == "0/q")
+    used = filters(lanes[layer.output], chip)
+    assert layer.w is not None
+    assert np.shares_memory(constant(layer, "w", lanes[layer.inputs[0]], filter_lanes=used), layer.w)
+    wide = np.append(lanes[layer.inputs[0]], [-1] * 4)
+    assert constant(layer, "w", wide, filter_lanes=used).shape[1] == 4 + layer.w.shape[1]
 
 
 def test_a_model_whose_numbers_cannot_be_said() -> None:
