@@ -221,6 +221,9 @@ def _write(context: RealContext, node: NodeProto) -> None:
                     context.pins[output] = pin
     if operator in ("Clip", "Relu") or _is_move(node) or (operator == "Einsum" and _rearranges(node)):
         _follows(context, copy)
+        maker = context.makers.get(node.input[0]) if operator == "Relu" else None
+        if maker is not None and maker.op_type == "DequantizeLinear" and maker.input[0] in context.pins:
+            context.pins[node.output[0]] = context.pins[maker.input[0]]  # the network has both as one layer, this one
     elif _interpolates(node) and (pin := context.pins.get(node.output[0])) is not None:
         before = context.rounded.get(copy.input[0], EXACT)  # ONNX Runtime cuts off what is behind the point
         context.rounded[node.output[0]] = replace(before.then(pin), off=before.off + pin.scale)

@@ -57,8 +57,11 @@ class Deviations:
                 joined = sum if layer.kind == "add" else max
                 sums[output], slack[output] = most * joined(size) + bias, most * joined(less)
             if output not in alike and layer.function is not None:
-                places = operands.get(layer.inputs[0], np.linspace(-size[0], size[0], _PLACES))
-                slack[output] = _shift(layer.function, places, less[0]) if less[0] else 0.0
+                slack[output] = 0.0
+                if less[0]:
+                    places = operands.get(layer.inputs[0])
+                    places = np.linspace(-size[0], size[0], _PLACES) if places is None else places
+                    slack[output] = _shift(layer.function, places, less[0])
                 off[output] = max(off.get(output, 0.0), slack[output])
             elif output not in alike and _is_sum(layer):
                 largest.setdefault(output, sums[output])

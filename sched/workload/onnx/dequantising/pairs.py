@@ -162,6 +162,10 @@ def without_pairs(model: ModelProto) -> tuple[ModelProto, dict[str, Pin]]:
                 inner.add(first.input[0])
             nodes.append(helper.make_node(operator, [first.input[0]], list(node.output), node.name or node.output[0]))
             continue
+        if node.op_type == "Relu" and (maker := makers.get(node.input[0])) is not None and maker.input[0] in gone:
+            source = makers[maker.input[0]].input[0]
+            if maker.op_type == "DequantizeLinear" and source in pins:
+                pins[node.output[0]] = pins[source]  # as above
         real = _dequantised(node, constants)
         if real is None:
             nodes.append(node)

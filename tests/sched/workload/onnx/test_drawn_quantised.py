@@ -89,6 +89,22 @@ def test_an_input_beyond_the_files_range(zero: int, kinds: list[str], tables: bo
     assert [layer.kind for layer in report.graph.layers] == (kinds if tables else ["conv"])
 
 
+@pytest.mark.parametrize("end", ["y = Relu(v)", "y = Relu(v) u = Neg(v)"])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        "r = QLinearConv(q, s, z, w, w_s, t_z, y_s, t_z, b) v = DequantizeLinear(r, y_s, t_z)",
+        """p = DequantizeLinear(q, s, z) f = DequantizeLinear(w, w_s, t_z) c = DequantizeLinear(b, b_s)
+           n = Conv(p, f, c) m = QuantizeLinear(n, y_s, t_z) v = DequantizeLinear(m, y_s, t_z)""",
+    ],
+)
+def test_a_relu_behind_what_the_file_cuts_off(layer: str, end: str) -> None:
+    """The network has both as one layer."""
+    constants = BYTES.replace("{0.05}", "{0.004}") + ", float b_s = {0.001953125}"
+    outputs = "y:1,2,4,4 u:1,2,4,4" if "u =" in end else "y:1,2,4,4"
+    near(model_of("1,3,4,4", outputs, f"q = QuantizeLinear(x, s, z) {layer} {end}", constants), least=30)
+
+
 def test_a_part_of_which_the_file_cuts_off_most() -> None:
     """Its readers' results have nothing in common with those of the whole."""
     constants = f"{BYTES.replace('{0.03125}', '{0.0015}')}, int64[1] a = {{1}}, int64[1] b = {{4}}, int64[1] c = {{3}}"
