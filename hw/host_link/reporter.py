@@ -3,7 +3,7 @@
 After a watchdog the host raises `ask`. Every tile then sends a `STATE` for each of its parts that waits for something,
 over the post plane, which always drains. So the host learns what each part waits for even when nothing else moves.
 
-In chips without `reports` a tile says of its first fault that it has one (`Cause.UNTOLD`), and of its parts nothing.
+In chips without `reports` a tile says of its first fault that there is one (`Cause.UNREPORTED`), of its parts nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Reporter(wiring.Component):
     report has not left, or a state is being sent. `offender`: the tile for which `fault_0` was raised, if it is not
     this one. In cycles without `active` no register changes.
 
-    `told`: in chips with `reports`. Otherwise a fault is sent in the same cycle without its cause, unit, tag and value,
+    `reports`: as of the chip. Without them a fault is sent in the same cycle without its cause, unit, tag and value,
     and `ask` does nothing.
     """
 
@@ -64,8 +64,8 @@ class Reporter(wiring.Component):
     send: stream.Interface
     active: Signal
 
-    def __init__(self, faults: Sequence[Unit], parts: Sequence[tuple[Part, Unit]], told: bool = True) -> None:
-        self.faults, self.parts, self.told = tuple(faults), tuple(parts), told
+    def __init__(self, faults: Sequence[Unit], parts: Sequence[tuple[Part, Unit]], reports: bool = True) -> None:
+        self.faults, self.parts, self.reports = tuple(faults), tuple(parts), reports
         super().__init__(
             {"tile": In(8), "host": In(8), "go": In(1), "ask": In(1), "clear": In(1)}
             | {f"fault_{i}": In(FaultReport) for i in range(len(self.faults))}
@@ -84,7 +84,7 @@ class Reporter(wiring.Component):
         return getattr(self, f"blocked_status_{port}")
 
     def elaborate(self, platform: object) -> Module:
-        return self._full() if self.told else self._nameless()
+        return self._full() if self.reports else self._nameless()
 
     def _nameless(self) -> Module:
         """What is left without `reports`."""
@@ -98,7 +98,7 @@ class Reporter(wiring.Component):
             self.free.eq(~seen & ~noted & self.go),
             report.dst_tile.eq(self.host),
             report.fault.eq(1),
-            report.cause.eq(Cause.UNTOLD),
+            report.cause.eq(Cause.UNREPORTED),
             report.tile.eq(self.tile),
             report.unit.eq(int(Unit.NONE)),
         ]

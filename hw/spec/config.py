@@ -262,7 +262,7 @@ class ChipConfig(_Frozen):
     `ecc`: words have a code (`hw.wiring.ecc`) in memories of cores and scratchpads, in rings, and on their way between
     tiles; one wrong bit of a word is corrected and counted, two are a fault. No cycle changes.
     `reports`: a tile says which fault it has raised, with the instruction and a value, and what its parts wait for when
-    a watchdog asks; without them a fault is `Cause.UNTOLD`, of a tile, and a watchdog's nothing but itself.
+    a watchdog asks; without them a fault is `Cause.UNREPORTED`, of a tile, and a watchdog's nothing but itself.
     `fire_times`: instructions may name the cycle in which they start. `memory_streams`: dram and spm tiles have streams
     of their own; without them they do what others ask of them. `boot_host`: the host tile boots and does nothing else:
     it sends no words, of which it has none without traces.

@@ -130,7 +130,7 @@ class Cause(IntEnum):
     ROUTE = 15  #: a source route or virtual channel that this chip does not have; value = `channel`, or a tile
     RIGHTS = 16  #: a tile, semaphore or page of DRAM that the program was not given; value = a tile, or an address
     ECC = 17  #: two bits of a word are wrong; value = an address in its memory, or that of the packet it came with
-    UNTOLD = 18  #: in chips without `reports`: a tile has raised any of these; tag and value = 0
+    UNREPORTED = 18  #: in chips without `reports`: a tile has raised any of these; tag and value = 0
 
 
 class Part(IntEnum):
@@ -535,7 +535,7 @@ POST = Format(
     ),
     79,
 )
-#: A post in chips without `reports`: a fault has the cause UNTOLD and the unit NONE, and neither tag nor value.
+#: A post in chips without `reports`: a fault has the cause UNREPORTED and the unit NONE, and neither tag nor value.
 SHORT_POST = Format(
     "SHORT_POST",
     tuple(field for field in POST.fields if field.name in ("dst_tile", "fault", "sem", "n", "tile", "parity")),

@@ -56,7 +56,7 @@ class Fault:
         where = f"{kind.value if kind else 'tile'}@({x},{y})"
         if self.unit is not Unit.NONE:
             where += f" {self.unit.name.lower()}"
-        if self.cause is Cause.UNTOLD:
+        if self.cause is Cause.UNREPORTED:
             return f"a fault in {where}; which one, chip {chip.name} does not tell: set reports = true in its file"
         return f"{self.cause.name} in {where}, tag {self.tag}, value {self.value:#x}"
 

@@ -271,7 +271,7 @@ def bins(chip: ChipConfig) -> dict[str, list[str]]:
     """All bins of a chip by group."""
     kinds = [kind for kind in _KINDS if kind in chip.tiles.values()]
     units = [f"{kind.value} {unit.name.lower()}" for kind in kinds for unit in units_of(chip, kind)]
-    causes = [cause for cause in Cause if cause is not Cause.NONE and (cause is Cause.UNTOLD) is not chip.reports]
+    causes = [cause for cause in Cause if cause is not Cause.NONE and (cause is Cause.UNREPORTED) is not chip.reports]
     steered = chip.noc.data_vcs > 1 or chip.noc.route_hops
     computes = [COMPUTES[unit] for unit in units_of(chip, TileKind.CORE)[1:]]
     opcodes = [Opcode.MOVE, *computes, Opcode.SYNC, *[Opcode.ROUTE] * bool(steered)]

@@ -50,12 +50,12 @@ def run(
     gated: bool = False,
     clear: Mood = never,
     offender: Mood = never,
-    told: bool = True,
+    reports: bool = True,
 ) -> Outcome:
     """`faults`: cycle to port to what is raised there; `blocked_status`: part to what it waits for; `ask`, `stop`:
     cycles from which the host asks, and in which `go` falls. `clear`: when another fault is accepted; `offender`: when
-    port 0 names the tile OFFENDER; `told`: the chip has `reports`."""
-    unit = Reporter(SOURCES, PARTS, told)
+    port 0 names the tile OFFENDER; `reports`: as of the chip."""
+    unit = Reporter(SOURCES, PARTS, reports)
     sink = Sink(unit.send, send)
     free: list[int] = []
     owes: list[int] = []
@@ -102,14 +102,14 @@ def test_without_reports_a_fault_names_its_tile_in_the_same_cycle(gated: bool) -
     raised = {at: {1: fault(Cause.SHAPE, at), 2: fault(Cause.LATE, at)} for at in (7, 8, 30)}
     waiting = {0: {"waits": int(BlockedOn.UNIT)}}
     both = [
-        run(raised, waiting, told=told, gated=gated, send=lambda cycle: cycle >= 12, clear=lambda cycle: cycle == 20)
-        for told in (True, False)
+        run(raised, waiting, reports=reports, gated=gated, send=lambda cycle: cycle >= 12, clear=lambda cycle: cycle == 20)
+        for reports in (True, False)
     ]
-    message = {"dst_tile": HOST, "fault": 1, "tile": HERE, "unit": Unit.NONE, "cause": Cause.UNTOLD}
+    message = {"dst_tile": HOST, "fault": 1, "tile": HERE, "unit": Unit.NONE, "cause": Cause.UNREPORTED}
     assert [cycle for cycle, _ in both[1].faults] == [cycle for cycle, _ in both[0].faults] == [12, 32]
     assert all(sent == dict.fromkeys(POST.offsets, 0) | message for _, sent in both[1].faults)
     assert (both[1].free, both[1].owes) == (both[0].free, both[0].owes)
-    assert run(blocked_status=waiting, ask=5, told=False).sent == []
+    assert run(blocked_status=waiting, ask=5, reports=False).sent == []
 
 
 def test_a_report_is_owed_from_the_cycle_after_the_fault_until_it_has_left() -> None:

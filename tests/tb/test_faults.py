@@ -295,9 +295,9 @@ def test_it_ends_by_itself_and_says_why(name: str) -> None:
 def test_causes_that_a_program_can_bring_about_are_all_here() -> None:
     """BUS needs a broken DRAM (`test_dram_port.py` in tests/hw), LENGTH and PARITY a broken network (`test_flips.py`);
     STALLED: `test_explain.py`; RIGHTS needs programs that come and go: `test_serving.py`;
-    UNTOLD is any of them (`test_small_chip.py`)."""
+    UNREPORTED is any of them (`test_small_chip.py`)."""
     elsewhere = {Cause.NONE, Cause.BUS, Cause.LENGTH, Cause.PARITY, Cause.STALLED, Cause.RIGHTS, Cause.ECC}
-    elsewhere |= {Cause.UNTOLD}
+    elsewhere |= {Cause.UNREPORTED}
     assert {wrong.fault.cause for wrong in WRONG.values()} == set(Cause) - elsewhere
 
 

@@ -188,10 +188,10 @@ def test_schedulers_that_fill_scratchpads_let_cores_do_it(scheduler: str) -> Non
 
 
 def test_a_fault_names_its_tile_and_the_mend() -> None:
-    said = Fault(Cause.UNTOLD, CHIP.cores[0], Unit.NONE, 0, 0).describe(CHIP)
+    said = Fault(Cause.UNREPORTED, CHIP.cores[0], Unit.NONE, 0, 0).describe(CHIP)
     assert said == "a fault in core@(1,0); which one, chip least does not tell: set reports = true in its file"
     item = prepared(CHIP, WORKLOADS[0])
-    assert item.row(stopped(Cause.UNTOLD), CHIP).status is Status.FAULT
+    assert item.row(stopped(Cause.UNREPORTED), CHIP).status is Status.FAULT
 
 
 def test_a_hang_says_that_nobody_knows_why() -> None:
@@ -224,7 +224,7 @@ def test_it_takes_the_cycles_of_the_model(simulator: str) -> None:
     for item, run in zip([*items, items[0]], [*runs, last], strict=True):
         row = item.row(run, CHIP)
         assert (row.status, row.rtl_cycles, row.mismatches) == (Status.PASSED, item.timeline.cycles, 0), row.reason
-    assert faulty.fault == Fault(Cause.UNTOLD, CHIP.cores[0], Unit.NONE, 0, 0)
+    assert faulty.fault == Fault(Cause.UNREPORTED, CHIP.cores[0], Unit.NONE, 0, 0)
 
 
 @pytest.mark.slow
