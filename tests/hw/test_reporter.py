@@ -102,7 +102,14 @@ def test_without_reports_a_fault_names_its_tile_in_the_same_cycle(gated: bool) -
     raised = {at: {1: fault(Cause.SHAPE, at), 2: fault(Cause.LATE, at)} for at in (7, 8, 30)}
     waiting = {0: {"waits": int(BlockedOn.UNIT)}}
     both = [
-        run(raised, waiting, reports=reports, gated=gated, send=lambda cycle: cycle >= 12, clear=lambda cycle: cycle == 20)
+        run(
+            raised,
+            waiting,
+            reports=reports,
+            gated=gated,
+            send=lambda cycle: cycle >= 12,
+            clear=lambda cycle: cycle == 20,
+        )
         for reports in (True, False)
     ]
     message = {"dst_tile": HOST, "fault": 1, "tile": HERE, "unit": Unit.NONE, "cause": Cause.UNREPORTED}
