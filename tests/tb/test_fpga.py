@@ -130,14 +130,18 @@ def test_a_top_has_the_boards_pins_and_the_chips_ports(sdram: float | None, tmp_
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"board": "nexys"}, "unknown board 'nexys': known are ulx3s, ecpix5"),
+        ({"board": "nexys"}, "unknown board 'nexys': known are ulx3s, ulx3s_25f, ecpix5"),
         ({"clock": 2.0}, "a clock of 2 MHz: the PLL makes 5 to 200 MHz"),
         ({"baud": 1_000_000}, "1000000 baud are 12.50 cycles of 12.5 MHz"),
         ({"baud": 4_000_000}, "4000000 baud: a bit needs 4 cycles, and of 12.5 MHz has 3.12"),
         ({"chip": load("quad8")}, "quad8 has 16,777,216 bytes of DRAM, and ulx3s 425,984 bytes of block RAM"),
         ({"chip": load("quad8")}, "take a smaller dram.words, or --memory sdram"),
+        ({"chip": load("quad8"), "board": "ulx3s_25f"}, "and ulx3s_25f 114,688 bytes of block RAM"),
         ({"chip": QUICK}, "chip quick has no board: dram.latency = 1"),
-        ({"memory": BoardMemory.SDRAM, "board": "ecpix5"}, "ecpix5 has no SDRAM that is understood (ulx3s has): take"),
+        (
+            {"memory": BoardMemory.SDRAM, "board": "ecpix5"},
+            "ecpix5 has no SDRAM that is understood (that of ulx3s, ulx3s_25f is): take",
+        ),
         ({"memory": BoardMemory.SDRAM, "clock": 62.5}, "a clock of 62.5 MHz: SDRAM works with 10 to 50 MHz"),
         (
             {"memory": BoardMemory.SDRAM, "chip": LARGE},
@@ -279,7 +283,7 @@ def test_the_command_writes_a_bitstream_and_what_it_takes(tools: Any, tmp_path: 
 
 
 def test_boards_have_oscillators_and_devices_of_their_own() -> None:
-    assert {name: board.oscillator for name, board in BOARDS.items()} == {"ulx3s": 25, "ecpix5": 100}
+    assert {name: board.oscillator for name, board in BOARDS.items()} == {"ulx3s": 25, "ulx3s_25f": 25, "ecpix5": 100}
     assert len({board.device for board in BOARDS.values()}) == len(BOARDS)
     assert flow.PINS.is_file()
 
@@ -311,9 +315,13 @@ def test_a_bitstream_is_loaded(loader: Callable[[int], Path], tmp_path: Path) ->
         shown = invoke("load", str(name))
         assert (shown.exit_code, words in shown.output) == (Exit.BAD_INPUT, True)
     file.write_bytes(b"bits")
-    assert invoke("load", str(file), "--board", "ecpix5").exit_code == Exit.OK
-    assert arguments.read_text().split() == ["-b", "ecpix5", str(file)]
-    assert "unknown board 'nexys': known are ulx3s, ecpix5" in invoke("load", str(file), "--board", "nexys").output
+    for board, known in (("ecpix5", "ecpix5"), ("ulx3s_25f", "ulx3s")):
+        assert invoke("load", str(file), "--board", board).exit_code == Exit.OK
+        assert arguments.read_text().split() == ["-b", known, str(file)]
+    assert (
+        "unknown board 'nexys': known are ulx3s, ulx3s_25f, ecpix5"
+        in invoke("load", str(file), "--board", "nexys").output
+    )
 
 
 def test_without_a_loader_or_a_board_it_is_one_error(loader: Callable[[int], Path], tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def _check_memory(request: BitstreamRequest, target: FpgaBoard) -> None:
     if request.memory is BoardMemory.SDRAM:
         if not target.sdram:
             have = ", ".join(board_name for board_name, each in boards.BOARDS.items() if each.sdram)
-            raise BoardError(f"{name} has no SDRAM that is understood ({have} has): take --memory block")
+            raise BoardError(f"{name} has no SDRAM that is understood (that of {have} is): take --memory block")
         least, most = SDRAM_CLOCKS
         if not least <= request.clock <= most:
             raise BoardError(f"a clock of {request.clock:g} MHz: SDRAM works with {least:g} to {most:g} MHz")

@@ -1,4 +1,4 @@
-"""Boards for which there are bitstreams, by the names that `openFPGALoader -b` has for them too."""
+"""Boards for which there are bitstreams."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class BoardError(ValueError):
 
 @dataclass(frozen=True)
 class FpgaBoard:
-    """`platform`: module and class of its definition in amaranth-boards; `oscillator`: its clock in
-    MHz; `device`: nextpnr's options for its FPGA; `block_ram`: bytes that its block RAM holds; `sdram`: it has
-    SDRAM as `hw.board.sdram` knows it; `family`: its cells are
-    Yosys' `synth_<family>`."""
+    """`loader`: what `openFPGALoader -b` calls it; `platform`: module and class of its definition in amaranth-boards;
+    `oscillator`: its clock in MHz; `device`: nextpnr's options for its FPGA; `block_ram`: bytes that its block RAM
+    holds; `sdram`: it has SDRAM as `hw.board.sdram` knows it; `family`: its cells are Yosys' `synth_<family>`."""
 
+    loader: str
     platform: str
     oscillator: float
     device: tuple[str, ...]
@@ -25,15 +25,22 @@ class FpgaBoard:
     family: str = "ecp5"
 
 
-def _ecp5(platform: str, oscillator: float, size: str, package: str, speed: int, sdram: bool = False) -> FpgaBoard:
-    """With the largest ECP5, which has 208 blocks of 2 KiB."""
-    return FpgaBoard(platform, oscillator, (f"--{size}", "--package", package, "--speed", str(speed)), 208 << 11, sdram)
+#: Blocks of 2 KiB that an ECP5 has, by the end of its name.
+_BLOCKS = {"25k": 56, "85k": 208}
+
+
+def _ecp5(
+    loader: str, platform: str, oscillator: float, size: str, package: str, speed: int, sdram: bool = False
+) -> FpgaBoard:
+    device = (f"--{size}", "--package", package, "--speed", str(speed))
+    return FpgaBoard(loader, f"{loader}:{platform}", oscillator, device, _BLOCKS[size[-3:]] << 11, sdram)
 
 
 #: By name.
 BOARDS: Mapping[str, FpgaBoard] = {
-    "ulx3s": _ecp5("ulx3s:ULX3S_85F_Platform", 25, "85k", "CABGA381", 6, sdram=True),
-    "ecpix5": _ecp5("ecpix5:ECPIX585Platform", 100, "um5g-85k", "CABGA554", 8),
+    "ulx3s": _ecp5("ulx3s", "ULX3S_85F_Platform", 25, "85k", "CABGA381", 6, sdram=True),
+    "ulx3s_25f": _ecp5("ulx3s", "ULX3S_25F_Platform", 25, "25k", "CABGA381", 6, sdram=True),
+    "ecpix5": _ecp5("ecpix5", "ECPIX585Platform", 100, "um5g-85k", "CABGA554", 8),
 }
 
 
