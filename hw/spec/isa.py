@@ -89,9 +89,9 @@ AHEAD_ACCEPTS = (Opcode.MOVE, *COMPUTES.values(), Opcode.ORDER)
 
 def units_of(config: ChipConfig, kind: TileKind) -> tuple[Unit, ...]:
     """The units of a tile of this kind that have streams of their own."""
-    if kind is not TileKind.CORE:
-        return (Unit.MOVER,) if config.memory_streams or kind is TileKind.HOST else ()
-    return (Unit.MOVER, Unit.MATRIX, Unit.VECTOR) if config.core.has_vector else (Unit.MOVER, Unit.MATRIX)
+    if kind is TileKind.CORE:
+        return (Unit.MOVER, Unit.MATRIX, Unit.VECTOR) if config.core.has_vector else (Unit.MOVER, Unit.MATRIX)
+    return () if kind in (TileKind.DRAM, TileKind.SPM) and not config.memory_streams else (Unit.MOVER,)
 
 
 class Region(IntEnum):

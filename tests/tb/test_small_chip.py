@@ -18,6 +18,7 @@ from meshloom.sched.checker.check import CheckError, check
 from meshloom.sched.ir import bodies
 from meshloom.sched.ir.schedule import Move, Vec
 from meshloom.sched.ir.validation import ScheduleError, validate
+from meshloom.sched.lowering.programs import check_program
 from meshloom.sched.mapping.emit.fields import check_units
 from meshloom.sched.mapping.nodes import issuer_for
 from meshloom.sched.mapping.tiling.problem import DoesNotFit
@@ -241,3 +242,13 @@ def test_random_programs_take_the_cycles_of_the_model(ops: tuple[str, ...]) -> N
     assert len(samples) > 20
     runs = list(find_device("verilator").open(chip, False, print).run([sample.job for sample in samples]))
     assert [difference(sample, run, chip) for sample, run in zip(samples, runs, strict=True)] == [""] * len(samples)
+
+
+def test_a_controller_has_its_stream_where_memories_have_none() -> None:
+    ahead = load("ahead8")
+    chip = ChipConfig.model_validate(ahead.model_dump(mode="json") | {"name": "changed", "memory_streams": False})
+    item = prepare(find("gemm:16x16x16")[0], chip, "dtt")
+    assert isinstance(item, LayerRun)
+    check_program(item.program, chip, item.schedule)
+    for kind, units in ((TileKind.DTT, (Unit.MOVER,)), (TileKind.DRAM, ()), (TileKind.SPM, ())):
+        assert units_of(chip, kind) == units
