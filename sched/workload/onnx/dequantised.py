@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from .dequantising.context import RealContext
 from .dequantising.operators import OPERATORS
-from .dequantising.pairs import with_clips_in_front, with_quantised_constants, without_pairs
+from .dequantising.pairs import with_clips_in_front, with_ends_of_relus, with_quantised_constants, without_pairs
 from .errors import NodeRefusal, Refused, UnsupportedError, node_name, operator_name
 from .load import attributes
 from .pins import EXACT, Pin, Rounded, Rounding, pin_of
@@ -81,7 +81,7 @@ def has_integer_operators(model: ModelProto) -> bool:
 
 def in_real_numbers(model: ModelProto, name: str) -> tuple[ModelProto, dict[str, Pin], Dequantised | None]:
     """A model without anything of 8 bits, what the file's tensors had, and, if more than pairs was taken out, more."""
-    model = settled(with_clips_in_front(with_quantised_constants(model)), name)
+    model = with_ends_of_relus(settled(with_clips_in_front(with_quantised_constants(model)), name))
     stripped, pins = without_pairs(model)
     if not has_integer_operators(stripped):
         return stripped, pins, None
@@ -221,7 +221,7 @@ def _write(context: RealContext, node: NodeProto) -> None:
                     context.pins[output] = pin
     if operator in ("Clip", "Relu") or _is_move(node) or (operator == "Einsum" and _rearranges(node)):
         _follows(context, copy)
-        maker = context.makers.get(node.input[0]) if operator == "Relu" else None
+        maker = context.makers.get(node.input[0]) if operator in ("Relu", "Clip") else None
         if maker is not None and maker.op_type == "DequantizeLinear" and maker.input[0] in context.pins:
             context.pins[node.output[0]] = context.pins[maker.input[0]]  # the network has both as one layer, this one
     elif _interpolates(node) and (pin := context.pins.get(node.output[0])) is not None:

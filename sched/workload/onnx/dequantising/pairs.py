@@ -123,6 +123,64 @@ def with_clips_in_front(model: ModelProto) -> ModelProto:
     return copy
 
 
+def with_ends_of_relus(model: ModelProto) -> ModelProto:
+    """The model with a Clip in place of each Relu of a tensor that was dequantised, where the result is quantised with
+    a wider range: it ends where the first range does. The same numbers; itself if there is none."""
+    import onnx
+    from onnx import helper, numpy_helper
+
+    constants = constants_of(model)
+    opset = next(item.version for item in model.opset_import if item.domain in ("", "ai.onnx"))
+    makers = {output: node for node in model.graph.node for output in node.output}
+    widest: dict[str, float] = {}
+    for node in model.graph.node:
+        if node.op_type == "QuantizeLinear" and (end := _end(node, constants)) is not None:
+            widest[node.input[0]] = max(widest.get(node.input[0], 0.0), end.item())
+    clips: dict[str, NodeProto] = {}
+    ends: list[TensorProto] = []
+    for node in model.graph.node:
+        maker = makers.get(node.input[0]) if node.op_type == "Relu" and node.output[0] in widest else None
+        most = _end(maker, constants) if maker is not None and maker.op_type == "DequantizeLinear" else None
+        if most is None or most.item() >= widest[node.output[0]]:
+            continue
+        output, name = node.output[0], node.name or node.output[0]
+        if opset < _ENDS_ARE_OPERANDS:
+            clips[output] = helper.make_node("Clip", [node.input[0]], [output], name, min=0.0, max=most.item())
+            continue
+        names = [f"{output}//{end}" for end in ("least", "most")]
+        ends += [
+            numpy_helper.from_array(each, key) for key, each in zip(names, (np.zeros_like(most), most), strict=True)
+        ]
+        clips[output] = helper.make_node("Clip", [node.input[0], *names], [output], name)
+    if not clips:
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    del copy.graph.node[:]
+    copy.graph.node.extend(clips.get(node.output[0], node) if node.output else node for node in model.graph.node)
+    copy.graph.initializer.extend(ends)
+    return copy
+
+
+def _end(node: NodeProto, constants: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:
+    """The largest number of what a node quantises or dequantises, in the type of its scale; None if it has no range of
+    its own."""
+    if node.input[1] not in constants or (len(node.input) > 2 and node.input[2] and node.input[2] not in constants):
+        return None
+    scale, zero = constants[node.input[1]], _zero(node, constants)
+    if scale.size != 1 or zero.size != 1 or zero.dtype.kind not in "iu":
+        return None
+    most = np.float32(np.iinfo(zero.dtype).max) - zero.astype(np.float32)
+    return np.asarray((most * scale.astype(np.float32)).reshape(()), scale.dtype)
+
+
+def _is_positive(node: NodeProto, constants: Mapping[str, NDArray[Any]]) -> bool:
+    """Whether its results are not below 0."""
+    if node.op_type != "Clip" or len(node.input) < 2 or node.input[1] not in constants:
+        return node.op_type in POSITIVE
+    return bool((constants[node.input[1]] >= 0).all())
+
+
 def without_pairs(model: ModelProto) -> tuple[ModelProto, dict[str, Pin]]:
     """The model with weights as numbers and without pairs around activations, and what these had, by the tensor before
     them, or behind them where they are a Relu, too. A pair whose halves differ, or between whose halves anything is
@@ -155,16 +213,17 @@ def without_pairs(model: ModelProto) -> tuple[ModelProto, dict[str, Pin]]:
         if node.op_type == "DequantizeLinear" and node.input[0] in gone:
             first = makers[node.input[0]]
             source = makers.get(first.input[0])
-            cuts = cuts_below_0(first, constants) and (source is None or source.op_type not in POSITIVE)
+            cuts = cuts_below_0(first, constants) and (source is None or not _is_positive(source, constants))
             operator = "Relu" if cuts else "Identity"
             if cuts and first.input[0] in pins:  # the layer that takes the Relu in makes this tensor
                 pins[node.output[0]] = pins[first.input[0]]
                 inner.add(first.input[0])
             nodes.append(helper.make_node(operator, [first.input[0]], list(node.output), node.name or node.output[0]))
             continue
-        if node.op_type == "Relu" and (maker := makers.get(node.input[0])) is not None and maker.input[0] in gone:
+        maker = makers.get(node.input[0]) if node.op_type in ("Relu", "Clip") else None
+        if maker is not None and maker.op_type == "DequantizeLinear" and maker.input[0] in gone:
             source = makers[maker.input[0]].input[0]
-            if maker.op_type == "DequantizeLinear" and source in pins:
+            if source in pins:
                 pins[node.output[0]] = pins[source]  # as above
         real = _dequantised(node, constants)
         if real is None:
@@ -279,7 +338,7 @@ def cuts_below_0(node: NodeProto, constants: dict[str, NDArray[Any]]) -> bool:
     return zero.dtype.kind in "iu" and bool(np.all(zero == np.iinfo(zero.dtype).min))
 
 
-def _zero(node: NodeProto, constants: dict[str, NDArray[Any]]) -> NDArray[Any]:
+def _zero(node: NodeProto, constants: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
     """The zero point of a QuantizeLinear."""
     return constants[node.input[2]] if len(node.input) > 2 and node.input[2] else zero_left_out(node)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from meshloom.sched.workload.onnx.dequantising.pairs import with_ends_of_relus
+from meshloom.sched.workload.onnx.load import attributes
 from meshloom.sched.workload.onnx.quantise import quantise_with_report
 from meshloom.sched.workload.onnx.runtime import run, session
 
@@ -89,7 +91,15 @@ def test_an_input_beyond_the_files_range(zero: int, kinds: list[str], tables: bo
     assert [layer.kind for layer in report.graph.layers] == (kinds if tables else ["conv"])
 
 
-@pytest.mark.parametrize("end", ["y = Relu(v)", "y = Relu(v) u = Neg(v)"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        "y = Relu(v)",
+        "y = Relu(v) u = Neg(v)",
+        "k = Relu(v) j = QuantizeLinear(k, wide, t_z) y = DequantizeLinear(j, wide, t_z)",
+        "k = Relu(v) j = QuantizeLinear(k, wide, y_z) y = DequantizeLinear(j, wide, y_z)",
+    ],
+)
 @pytest.mark.parametrize(
     "layer",
     [
@@ -100,7 +110,7 @@ def test_an_input_beyond_the_files_range(zero: int, kinds: list[str], tables: bo
 )
 def test_a_relu_behind_what_the_file_cuts_off(layer: str, end: str) -> None:
     """The network has both as one layer."""
-    constants = BYTES.replace("{0.05}", "{0.004}") + ", float b_s = {0.001953125}"
+    constants = BYTES.replace("{0.05}", "{0.004}") + ", float b_s = {0.001953125}, float wide = {0.01}"
     outputs = "y:1,2,4,4 u:1,2,4,4" if "u =" in end else "y:1,2,4,4"
     near(model_of("1,3,4,4", outputs, f"q = QuantizeLinear(x, s, z) {layer} {end}", constants), least=30)
 
@@ -256,3 +266,16 @@ def test_a_square_that_is_turned_before_the_file_rounds_it() -> None:
               m = QLinearMatMul(q, s, z, w, w_s, w_z, m_s, z) y = DequantizeLinear(m, m_s, z)"""
     more = "float w_s = {0.1}, int8 w_z = {0}, float m_s = {0.02}, int8[3,2] w = {9,-7,8,9,-7,9}"
     near(model_of("1,3,3", "y:1,3,2", body, f"float s = {{0.1}}, uint8 z = {{128}}, {more}", opset=17), least=10)
+
+
+def test_a_relu_in_a_file_whose_clips_have_attributes() -> None:
+    constants = BYTES.replace("{0.05}", "{0.004}") + ", float wide = {0.01}"
+    body = """q = QuantizeLinear(x, s, z) r = QLinearConv(q, s, z, w, w_s, t_z, y_s, t_z, b) v = DequantizeLinear(r, y_s, t_z)
+              k = Relu(v) j = QuantizeLinear(k, wide, t_z) y = DequantizeLinear(j, wide, t_z)"""
+    model = model_of("1,3,4,4", "y:1,2,4,4", body, constants)
+    model.opset_import[0].version = 10
+    clip = next(node for node in with_ends_of_relus(model).graph.node if node.op_type == "Clip")
+    assert list(clip.input) == ["v"]
+    assert attributes(clip) == pytest.approx({"min": 0.0, "max": 127 * 0.004})
+    same = model_of("1,3,4,4", "y:1,2,4,4", body.replace("wide", "y_s"), constants)
+    assert with_ends_of_relus(same) is same
