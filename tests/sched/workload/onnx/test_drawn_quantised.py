@@ -270,8 +270,9 @@ def test_a_square_that_is_turned_before_the_file_rounds_it() -> None:
 
 def test_a_relu_in_a_file_whose_clips_have_attributes() -> None:
     constants = BYTES.replace("{0.05}", "{0.004}") + ", float wide = {0.01}"
-    body = """q = QuantizeLinear(x, s, z) r = QLinearConv(q, s, z, w, w_s, t_z, y_s, t_z, b) v = DequantizeLinear(r, y_s, t_z)
-              k = Relu(v) j = QuantizeLinear(k, wide, t_z) y = DequantizeLinear(j, wide, t_z)"""
+    body = """q = QuantizeLinear(x, s, z) r = QLinearConv(q, s, z, w, w_s, t_z, y_s, t_z, b)
+              v = DequantizeLinear(r, y_s, t_z) k = Relu(v)
+              j = QuantizeLinear(k, wide, t_z) y = DequantizeLinear(j, wide, t_z)"""
     model = model_of("1,3,4,4", "y:1,2,4,4", body, constants)
     model.opset_import[0].version = 10
     clip = next(node for node in with_ends_of_relus(model).graph.node if node.op_type == "Clip")
