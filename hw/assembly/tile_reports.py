@@ -81,9 +81,9 @@ def as_post(config: ChipConfig, flit: Value) -> Value:
     """A post from its flit, in chips without `reports` with what goes without saying."""
     layout = post_format(config)
     sent = data.View(layout.layout(), flit)
-    known = {"cause": Mux(sent.fault, Cause.UNREPORTED, Cause.NONE), "unit": Mux(sent.fault, Unit.NONE, Unit.MOVER)}
+    implied = {"cause": Mux(sent.fault, Cause.UNREPORTED, Cause.NONE), "unit": Mux(sent.fault, Unit.NONE, Unit.MOVER)}
     return Cat(
-        sent[name] if name in layout.offsets else Cat(known.get(name, 0), Const(0, width))[:width]
+        sent[name] if name in layout.offsets else Cat(implied.get(name, 0), Const(0, width))[:width]
         for name, (_, width) in POST.offsets.items()
     )
 

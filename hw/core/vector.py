@@ -138,8 +138,8 @@ class VectorUnit(wiring.Component):
 
     def _is(self, op: Value, *some: VectorOp) -> Value:
         """Whether an operation is one of some, of which the unit may lack a few."""
-        known = [each for each in some if each in self._ops]
-        return Cat(op == each for each in known).any() if known else Const(0)
+        present = [each for each in some if each in self._ops]
+        return Cat(op == each for each in present).any() if present else Const(0)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -295,17 +295,17 @@ class VectorUnit(wiring.Component):
                 a, b = (Signal(signed(8), name=f"{name}_{lane}") for name in ("x", "y"))
                 product = Signal(signed(16), name=f"x_y_{lane}")
                 m.d.comb += [a.eq(x.word_select(lane, 8)), b.eq(y[0].word_select(lane, 8)), product.eq(a * b)]
-                made: dict[VectorOp, Value] = {
+                by_op: dict[VectorOp, Value] = {
                     VectorOp.MAC: Mux(operand.second_walk, a, product),
                     VectorOp.PAIR: _paired(operand.pair, a, b, product),
                     VectorOp.ADD: a + b,
                 }
                 if entries:
-                    made[VectorOp.TABLE] = entries[lane].as_signed()
+                    by_op[VectorOp.TABLE] = entries[lane].as_signed()
                 if turned is not None:
-                    made[VectorOp.TRANSPOSE] = turned.word_select(lane, 8).as_signed()
+                    by_op[VectorOp.TRANSPOSE] = turned.word_select(lane, 8).as_signed()
                 with m.Switch(operand.op):
-                    for op, value in made.items():
+                    for op, value in by_op.items():
                         if op in self._ops:
                             with m.Case(op):
                                 m.d.sync += term.eq(value)

@@ -105,8 +105,8 @@ def _must(kind: str, context: Mapping[str, Any], place: Sequence[int | str], mod
     if kind.startswith(("tuple", "list")):
         if len(place) == 2 and place[0] == "floorplan":  # its rows are text in the file
             return 'must be text such as "dram core"'
-        one, two = _examples(place, model)
-        return f"must be a list, such as [{one}] or [{one}, {two}]"
+        first, second = _examples(place, model)
+        return f"must be a list, such as [{first}] or [{first}, {second}]"
     return "is not possible here"
 
 

@@ -160,8 +160,8 @@ def find_network(
         words = in_words(graph, chip)
         check_units(words.layers, chip)
 
-        def make_on(one: ChipConfig) -> NetworkSchedule:
-            return call(NetworkSchedule, words, one, options, context=context)
+        def make_on(target: ChipConfig) -> NetworkSchedule:
+            return call(NetworkSchedule, words, target, options, context=context)
 
         return with_need(lambda: make_on(chip), make_on, graph, chip)
 

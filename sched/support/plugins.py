@@ -133,8 +133,8 @@ class Registry(Generic[T]):
         objects: list[str] = []
         functions: list[str] = []
         for key, value in vars(module).items():
-            made = str(getattr(value, "__module__", ""))
-            if key.startswith("_") or (callable(value) and made != module.__name__):
+            maker = str(getattr(value, "__module__", ""))
+            if key.startswith("_") or (callable(value) and maker != module.__name__):
                 continue
             with suppress(Exception):
                 self.accept(name, value)

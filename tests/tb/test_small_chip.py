@@ -108,14 +108,14 @@ def test_what_excludes_each_other(changes: dict[str, Any], message: str) -> None
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 
-class _Layer(NamedTuple):
+class _NamedLayer(NamedTuple):
     kind: str
     output: str
     by: str | None = None
 
 
 def test_layers_that_need_operations_are_refused_with_the_mend() -> None:
-    layers = _Layer("conv", "a"), _Layer("max_pool", "b"), _Layer("table", "c")
+    layers = _NamedLayer("conv", "a"), _NamedLayer("max_pool", "b"), _NamedLayer("table", "c")
     what = "layer b needs MAX, and cores of least have none; layer c needs a table, and cores of least have none; "
     mend = "take another chip, or set core.vec_ops = ['max'] and core.vec_table = true in its file (or with --set "
     with pytest.raises(DoesNotFit, match=re.escape(f"{what}{mend}core.vec_ops=[max] --set core.vec_table=true)")):

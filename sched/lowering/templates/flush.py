@@ -91,8 +91,8 @@ def _work(chip: ChipConfig, opcode: Opcode) -> dict[str, int]:
     """The smallest work of a unit."""
     if opcode is Opcode.GEMM:
         return bodies.gemm(scale=1)
-    known = vector_ops(chip.core)
-    return bodies.vec(op=VectorOp.MAX if VectorOp.MAX in known else known[0], scale=1)
+    present = vector_ops(chip.core)
+    return bodies.vec(op=VectorOp.MAX if VectorOp.MAX in present else present[0], scale=1)
 
 
 def _move(number: int, src: tuple[int, int], dst: tuple[int, int]) -> dict[str, int]:

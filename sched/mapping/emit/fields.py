@@ -67,10 +67,10 @@ def units_lacking(chip: ChipConfig) -> tuple[str, ...]:
 def check_units(layers: Iterable[UnitUser], chip: ChipConfig) -> None:
     """Raises DoesNotFit if cores of the chip lack units that layers need: all of them, each with its first layer."""
     lacking: dict[str, str] = {}
-    known = vector_ops(chip.core)
+    present = vector_ops(chip.core)
     needed: set[VectorOp] = set()
     for layer in layers:
-        if (op := (VECTOR_OPS | FUNCTION_OPS).get(layer.kind)) not in (None, VectorOp.TABLE, *known):
+        if (op := (VECTOR_OPS | FUNCTION_OPS).get(layer.kind)) not in (None, VectorOp.TABLE, *present):
             needed.add(op)
             what = f"layer {layer.output} needs {op.name}, and cores of {chip.name} have none"
             lacking.setdefault(_OPS, what)
@@ -81,7 +81,7 @@ def check_units(layers: Iterable[UnitUser], chip: ChipConfig) -> None:
             what = f"layer {layer.output} needs a table, and cores of {chip.name} have none"
             lacking.setdefault("core.vec_table", what)
     if lacking:
-        ops = [op.name.lower() for op in VectorOp if op in needed or (op in known and op is not VectorOp.TABLE)]
+        ops = [op.name.lower() for op in VectorOp if op in needed or (op in present and op is not VectorOp.TABLE)]
         values = {field: str(ops) if field == _OPS else "true" for field in lacking}
         fields = " and ".join(f"{field} = {value}" for field, value in values.items())
         options = " ".join(f"--set {field}={value.translate(_BARE)}" for field, value in values.items())

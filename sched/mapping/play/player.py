@@ -1,7 +1,8 @@
 """Playing a list of operations on the chip's resources: what becomes ready when, in the order of events.
 
 `Waits` says once what each operation depends on; a `Player` plays that with a policy of its own, which says who is
-issued when and what it occupies (`interleave`, and `flexer.order` for out-of-order schedules).
+issued when and what it occupies (`what_if`, and `flexer.order` for out-of-order schedules). List scheduling, asked for
+most often, is compiled (`model.list_play`).
 """
 
 from __future__ import annotations
@@ -82,10 +83,6 @@ class Player(ABC):
     def settle(self) -> None:
         """All events of a cycle have happened."""
 
-    def stuck(self) -> bool:
-        """Nothing will happen any more; whether something has been done about it."""
-        return False
-
     def at(self, time: float, kind: int, index: int) -> None:
         """Puts an event of an operation at a time; those of one time happen in the order in which they are put."""
         self._number += 1
@@ -108,7 +105,7 @@ class Player(ABC):
             if not missing:
                 self.ready(index)
         self.settle()
-        while self._events or self.stuck():
+        while self._events:
             self.now = self._events[0][0]
             while self._events and self._events[0][0] == self.now:
                 _, _, kind, index = heappop(self._events)

@@ -17,7 +17,9 @@ def form(graph: Graph) -> str:
     """A digest of inputs, layers with all of their fields, and outputs; of weights and the like the type and shape, and
     how they are cut if they lie where another network has them."""
     layers = [{field.name: _shaped(getattr(layer, field.name)) for field in fields(layer)} for layer in graph.layers]
-    cuts = {name: [(one.tile, one.first, one.words) for one in places] for name, places in graph.constants.items()}
+    cuts = {
+        name: [(place.tile, place.first, place.words) for place in places] for name, places in graph.constants.items()
+    }
     decisive = graph.inputs, layers, graph.outputs, *([cuts] if cuts else [])
     return sha256(described(decisive).encode()).hexdigest()
 

@@ -108,7 +108,7 @@ class Reuse:
         emission, mark = emit(), dram.mark()
         self.emitted += len(emission.nodes)
         # many a switch changes nothing in a layer
-        emission = next((old for old, then in held.values() if then == mark and _same(old, emission)), emission)
+        emission = next((old for old, then in held.values() if then == mark and _same(emission, old)), emission)
         _put(held, decisive, (emission, mark), _EMISSIONS)
         return emission
 
@@ -171,17 +171,17 @@ def _sent(node: Node, pushed: frozenset[int]) -> Node:
     return replace(node, issuer=node.source.tile) if node.fields is None and node.source.tile in pushed else node
 
 
-def _same(one: Emission, other: Emission) -> bool:
+def _same(emission: Emission, before: Emission) -> bool:
     """Whether two emissions of a layer are the same operations, in the same order, with the same constants. What a node
     waits for is left out: `Laid` derives that from words."""
-    if type(one) is not type(other) or len(one.nodes) != len(other.nodes):
+    if type(emission) is not type(before) or len(emission.nodes) != len(before.nodes):
         return False
-    constants = replace(one, nodes=[]) == replace(other, nodes=[])
-    return constants and all(map(_alike, one.nodes, other.nodes))
+    constants = replace(emission, nodes=[]) == replace(before, nodes=[])
+    return constants and all(map(_alike, emission.nodes, before.nodes))
 
 
-def _alike(one: Node, other: Node) -> bool:
-    return _DECISIVE(one) == _DECISIVE(other)
+def _alike(node: Node, before: Node) -> bool:
+    return _DECISIVE(node) == _DECISIVE(before)
 
 
 def _take(held: dict[K, V], key: K) -> V | None:

@@ -128,8 +128,8 @@ class LargestSizes:
         own = sum(each.size for each in sizes)
         self.count += own
         together = np.concatenate([self.largest, *sizes])
-        kept = min(len(together), int((1 - COVERED) * (self.count + more * own)) + 3)
-        self.largest = np.partition(together, len(together) - kept)[len(together) - kept :]
+        most = min(len(together), int((1 - COVERED) * (self.count + more * own)) + 3)
+        self.largest = np.partition(together, len(together) - most)[len(together) - most :]
 
     def covered(self) -> float:
         """What `np.quantile` says of all."""
