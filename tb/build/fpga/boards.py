@@ -14,26 +14,29 @@ class BoardError(ValueError):
 class FpgaBoard:
     """`loader`: what `openFPGALoader -b` calls it; `platform`: module and class of its definition in amaranth-boards;
     `oscillator`: its clock in MHz; `device`: nextpnr's options for its FPGA; `block_ram`: bytes that its block RAM
-    holds; `sdram`: it has SDRAM as `hw.board.sdram` knows it; `family`: its cells are Yosys' `synth_<family>`."""
+    holds; `multipliers` that it has, of 18 by 18 bits; `sdram`: it has SDRAM as `hw.board.sdram` knows it."""
 
     loader: str
     platform: str
     oscillator: float
     device: tuple[str, ...]
     block_ram: int
+    multipliers: int
     sdram: bool = False
-    family: str = "ecp5"
 
 
-#: Blocks of 2 KiB that an ECP5 has, by the end of its name.
+#: Blocks of 2 KiB, and multipliers, that an ECP5 has, by the end of its name.
 _BLOCKS = {"25k": 56, "85k": 208}
+_MULTIPLIERS = {"25k": 28, "85k": 156}
 
 
 def _ecp5(
     loader: str, platform: str, oscillator: float, size: str, package: str, speed: int, sdram: bool = False
 ) -> FpgaBoard:
     device = (f"--{size}", "--package", package, "--speed", str(speed))
-    return FpgaBoard(loader, f"{loader}:{platform}", oscillator, device, _BLOCKS[size[-3:]] << 11, sdram)
+    return FpgaBoard(
+        loader, f"{loader}:{platform}", oscillator, device, _BLOCKS[size[-3:]] << 11, _MULTIPLIERS[size[-3:]], sdram
+    )
 
 
 #: By name.

@@ -16,16 +16,13 @@ from meshloom.sched.store.kinds import SYNTHESIS
 from meshloom.sched.store.store import OnProgress, key
 
 from ..builder import OUTPUT
-from ..synthesis import tools, yosys
-from . import layout, timing
+from ..synthesis import tools
+from . import layout, mapping, timing
 from .layout import FpgaPart, parts_of
 from .timing import TimedPath, longest_paths
 
-#: How the numbers come about, for people.
-FLOW = "Yosys synth_ecp5, flattened; typical delays of cells at speed grade 6, a nanosecond a net; not placed"
 _TOP = "chip"
-_SCRIPT = f"read_verilog {_TOP}.v; synth_ecp5 -top {_TOP}; write_json {_TOP}.json"
-_CODE = tuple(Path(str(module.__file__)) for module in (layout, timing))
+_CODE = (*(Path(str(module.__file__)) for module in (layout, mapping, timing)), mapping.SUMS)
 
 
 class FpgaEstimate(Exact):
@@ -50,7 +47,6 @@ def estimate(chip: ChipConfig, on_progress: OnProgress = lambda what: None) -> F
         f"fpga-{chip.name}",
         chip=chip.digest,
         gateware=provenance.digest("hw.assembly.verilog"),
-        script=_SCRIPT,
         code="".join(path.read_text(encoding="utf-8") for path in (*_CODE, Path(__file__))),
         tools=tools(),
     )
@@ -66,7 +62,7 @@ def _synthesised(chip: ChipConfig, on_progress: OnProgress) -> FpgaEstimate:
         folder = Path(result)
         (folder / f"{_TOP}.v").write_text(verilog(chip), encoding="utf-8")
         on_progress("synthesising for an FPGA (minutes)")
-        yosys(_SCRIPT, folder, f"{chip.name} for an FPGA")
+        mapping.synthesise(chip, f"read_verilog {_TOP}.v", _TOP, f"{_TOP}.json", folder)
         netlist = json.loads((folder / f"{_TOP}.json").read_text(encoding="utf-8"))
     cells = netlist["modules"][_TOP]["cells"]
     kinds = Counter(str(cell["type"]) for cell in cells.values())

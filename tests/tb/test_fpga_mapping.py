@@ -1,0 +1,164 @@
+"""Synthesis for an ECP5: products in rows of sums, accumulators in their carry chains, what Yosys does by itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections import Counter
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from meshloom.hw.spec.config import load
+from meshloom.tb.build.fpga.mapping import SUMS, _without_multiplier, synthesise
+from meshloom.tb.build.synthesis import yosys
+
+CHIP = load(Path(__file__).parents[2] / "examples" / "boards" / "fpga4_small.toml")
+#: What cells of an ECP5 do, as Verilog for any simulator; block RAM and pads are left out.
+_PLAIN = (
+    "delete =A:blackbox =A:whitebox; read_verilog -overwrite +/lattice/cells_sim_ecp5.v; "
+    "setattr -mod -unset lib_whitebox -unset abc9_box *; hierarchy -top {top}; proc; flatten; opt_clean; "
+    "write_verilog -noattr {out}"
+)
+
+
+def _simulated(folder: Path, *sources: str) -> str:
+    """What the module `bench` prints in Icarus Verilog."""
+    subprocess.run(["iverilog", "-g2012", "-s", "bench", "-o", "sim", *sources], cwd=folder, check=True)
+    return subprocess.run(["vvp", "-n", "sim"], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+PRODUCTS = """
+module bench;
+  reg signed [7:0] a, b;
+  wire signed [15:0] y;
+  integer i, wrong = 0;
+  product product(.a(a), .b(b), .y(y));
+  initial begin
+    for (i = 0; i < 65536; i = i + 1) begin
+      {a, b} = i;
+      #1 if (y !== a * b) wrong = wrong + 1;
+    end
+    $display("%0d wrong of %0d", wrong, i);
+  end
+endmodule
+"""
+
+
+@pytest.mark.slow  # starts Yosys and Icarus
+def test_a_product_in_rows_is_right_for_all_bytes(tmp_path: Path) -> None:
+    (tmp_path / "bench.v").write_text(PRODUCTS)
+    product = "module product(input signed [7:0] a, input signed [7:0] b, output signed [15:0] y); assign y = a * b; "
+    (tmp_path / "product.v").write_text(f"{product} endmodule")
+    read = f"read_verilog product.v; hierarchy -top product; proc; techmap -map {SUMS} t:$mul"
+    yosys(f"{read}; select -assert-none t:$mul; {_PLAIN.format(top='product', out='cells.v')}", tmp_path, "a product")
+    assert _simulated(tmp_path, "bench.v", "cells.v").strip() == "0 wrong of 65536"
+
+
+SYSTEM = """
+module system(input clk, input rst, input signed [15:0] a, input signed [15:0] b, input valid, input first, input done,
+              input row, output signed [31:0] left, output signed [31:0] right);
+  array_2x2 array (.clk(clk), .rst(rst), .a__0(a[7:0]), .a__1(a[15:8]), .b__0(b[7:0]), .b__1(b[15:8]), .valid(valid),
+    .first(first), .done(done), .row(row), .result__0(left), .result__1(right));
+endmodule
+"""
+BENCH = """
+module bench;
+  reg clk = 0, rst = 1, valid, first, done, row;
+  reg [15:0] a, b;
+  wire [31:0] left, right, netlist_left, netlist_right;
+  integer i, wrong = 0, moves = 0;
+  system system(clk, rst, a, b, valid, first, done, row, left, right);
+  netlist netlist(.clk(clk), .rst(rst), .a(a), .b(b), .valid(valid), .first(first), .done(done), .row(row),
+                  .left(netlist_left), .right(netlist_right));
+  initial begin
+    for (i = 0; i < 4000; i = i + 1) begin
+      a = i % 7 == 0 ? 16'h8080 : $random;
+      b = i % 5 == 0 ? 16'h8080 : $random;
+      {valid, row} = {i % 11 != 0, i[0]};
+      first = i % 13 == 1;
+      done = i % 13 == 0;
+      #1 clk = 1;
+      rst = i < 2;
+      #1 clk = 0;
+      #1 if (i > 40) begin
+        wrong = wrong + (left !== netlist_left) + (right !== netlist_right);
+        moves = moves + (left !== 0);
+      end
+    end
+    $display("%0d wrong, %0d", wrong, moves > 2000);
+  end
+endmodule
+"""
+
+
+def _multiplier(cell: dict[str, Any]) -> str:
+    """A multiplier without registers, of which the Verilog of the cells has the ports alone."""
+    inputs, outputs = (
+        [port for port, way in cell["port_directions"].items() if way == each] for each in ("input", "output")
+    )
+    words = {
+        name: ", ".join(f"{name}{bit}" for bit in reversed(range(bits)))
+        for name, bits in (("A", 18), ("B", 18), ("P", 36))
+    }
+    return dedent(f"""\
+        module MULT18X18D(input {", ".join(inputs)}, output {", ".join(outputs)});
+          {" ".join(f'parameter {name} = "";' for name in cell["parameters"])}
+          wire signed [18:0] a = {{SIGNEDA & A17, {words["A"]}}}, b = {{SIGNEDB & B17, {words["B"]}}};
+          assign {{{words["P"]}}} = a * b;
+        endmodule
+        """)
+
+
+@pytest.mark.slow  # seconds of Yosys
+@pytest.mark.parametrize(("multipliers", "rest"), [(None, 4), (3, 3), (0, 0)])
+def test_the_cells_of_an_array_compute_what_it_does(multipliers: int | None, rest: int, tmp_path: Path) -> None:
+    from amaranth.back import verilog
+
+    from meshloom.hw.core.array import ArrayBlock, sum_bits
+
+    array = verilog.convert(ArrayBlock(2, 2, True, sum_bits(CHIP)), name="array_2x2", emit_src=False)
+    (tmp_path / "array.v").write_text(array)
+    (tmp_path / "system.v").write_text(SYSTEM)
+    (tmp_path / "bench.v").write_text(BENCH)
+    synthesise(CHIP, "read_verilog array.v system.v", "system", "system.json", tmp_path, multipliers)
+    cells = json.loads((tmp_path / "system.json").read_text())["modules"]["system"]["cells"]
+    kinds = Counter(cell["type"] for cell in cells.values())
+    assert kinds["MULT18X18D"] == rest
+    # the switch of an accumulator is in its carry chain: no LUT for each of its bits
+    assert kinds["LUT4"] < 4 * sum_bits(CHIP) + (4 - rest) * 20
+    assert kinds["CCU2C"] >= 4 * (sum_bits(CHIP) + 1) // 2
+    multiplier = next((cell for cell in cells.values() if cell["type"] == "MULT18X18D"), None)
+    (tmp_path / "multiplier.v").write_text(_multiplier(multiplier) if multiplier else "")
+    model = f"read_json system.json; rename system netlist; {_PLAIN.format(top='netlist', out='cells.v')}"
+    yosys(model, tmp_path, "cells")
+    files = ["bench.v", "system.v", "array.v", "cells.v", "multiplier.v"]
+    assert _simulated(tmp_path, *files).strip() == "0 wrong, 1"
+
+
+def _products(*widths: tuple[int, int, int]) -> dict[str, Any]:
+    return {
+        f"product_{index}": {
+            "type": "$mul",
+            "parameters": {f"{port}_WIDTH": f"{each:b}" for port, each in zip("ABY", widths, strict=True)},
+        }
+        for index, widths in enumerate(widths)
+    } | {"sum": {"type": "$add"}}
+
+
+@pytest.mark.parametrize(
+    ("most", "names"),
+    [
+        (None, []),
+        (8, []),  # two for 32 x 17 bits, one for each other product that is worth one
+        (7, ["product_0"]),
+        (5, ["product_0", "product_1", "product_3"]),
+        (0, ["product_0", "product_1", "product_2", "product_3", "product_4"]),
+    ],
+)
+def test_products_of_an_array_do_without_multipliers_evenly(most: int | None, names: list[str]) -> None:
+    element = (8, 8, 16)
+    cells = _products(*[element] * 5, (32, 17, 48), (3, 10, 13), (1, 30, 30), (3, 4, 7))
+    assert _without_multiplier(cells, most) == names
