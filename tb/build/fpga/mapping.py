@@ -16,6 +16,8 @@ from ..synthesis import yosys
 SUMS = Path(__file__).with_name("ecp5_sums.v")
 #: Bits of an ECP5's multiplier, for each operand; narrower operands or products are not worth one (Yosys' bounds).
 _BITS, _LEAST_OPERAND, _LEAST_PRODUCT = 18, 2, 9
+#: INIT of the bit by which a carry enters a chain, as `SUMS` has it: whatever comes before it is lost.
+_START = 0x000A
 #: Operands and product of a processing element.
 _ELEMENT = (8, 8, 16)
 
@@ -44,9 +46,31 @@ def synthesise(
     steps = ["read_rtlil flat.il"]
     if rows:
         steps += [f"select -set rows {' '.join(f'c:{name}' for name in rows)}", "techmap -map sums.v @rows"]
-    steps += ["techmap -map sums.v t:sum_from_first", f"synth_ecp5 -top {top}", f"write_json {netlist}"]
+    steps += ["techmap -map sums.v t:sum_from_first", f"synth_ecp5 -top {top} -run begin:map_gates"]
+    steps += ["techmap -map sums.v t:$alu", f"synth_ecp5 -top {top} -run map_gates:", f"write_json {netlist}"]
     (folder / "map.ys").write_text("\n".join(steps), encoding="utf-8")
-    return printed + yosys("script map.ys", folder, what)
+    printed += yosys("script map.ys", folder, what)
+    path = folder / netlist
+    design = json.loads(path.read_text(encoding="utf-8"))
+    _end_chains(design["modules"][top])
+    path.write_text(json.dumps(design), encoding="utf-8")
+    return printed
+
+
+def _end_chains(module: dict[str, Any]) -> None:
+    """Takes away the nets of carries that nobody reads, and those before the first bit of a chain: nextpnr would lead
+    each of them out of the chain, or into it."""
+    cells = module["cells"]
+    read = {bit for port in module["ports"].values() for bit in port["bits"]}
+    for cell in cells.values():
+        inputs = (bits for port, bits in cell["connections"].items() if cell["port_directions"][port] != "output")
+        read.update(*inputs)
+    for cell in cells.values():
+        wires = cell["connections"]
+        if cell["type"] == "CCU2C" and not read.intersection(wires.get("COUT", ())):
+            wires.pop("COUT", None)
+        if cell["type"] == "CCU2C" and int(cell["parameters"]["INIT0"], 2) == _START:
+            wires.pop("CIN", None)
 
 
 def _pattern(bits: int) -> str:
