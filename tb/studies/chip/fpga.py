@@ -11,26 +11,35 @@ from ..engine.point import Point
 from ..engine.rows import Rows
 from ..engine.study import Bar, Figure, Study, prose
 from ..engine.tables import DASH, Table, count, share, table
-from ..points.fpga import SMALL4, SMALL_VECTOR, EstimatePoint, PlacedPoint
+from ..points.fpga import QUAD8, SMALL4, SMALL_VECTOR, STEPS, EstimatePoint, PlacedPoint
 
 WHOLE = EstimatePoint()
-UNTRACED = EstimatePoint((("trace_records", 0),))
-#: Without all that may be left out, and the same with its vector unit.
-LEAST = EstimatePoint(SMALL4)
+#: Without one thing after the other that may be left out: traces first, and at last all of it.
+LESS = tuple(
+    EstimatePoint(tuple(change for step in STEPS[: index + 1] for change in step)) for index in range(len(STEPS))
+)
+UNTRACED, LEAST = LESS[0], EstimatePoint(SMALL4)
+#: The last with its vector unit.
 LEAST_VECTOR = EstimatePoint(SMALL_VECTOR)
 #: A smaller and a larger array.
 SMALL = EstimatePoint((("rows", 2), ("cols", 2)))
 LARGE = EstimatePoint((("lanes", 8), ("rows", 8), ("cols", 8), ("dram.words", 8192)))
 PLACED = PlacedPoint()
+#: The smallest chip on a small FPGA, and four larger cores on a large one.
+SMALL_PLACED = PlacedPoint(SMALL4, "ulx3s_25f", 50.0)
+QUAD_PLACED = PlacedPoint(QUAD8, clock=25.0)
 #: Parts of fewer LUTs are not shown.
 _LEAST = 250
+#: nextpnr's LUT4.
+_LUTS = "TRELLIS_COMB"
 #: What the names of parts say, for people.
 _PEOPLE = {"chip": "the chip", "tile_0": "DRAM tile", "tile_1": "core tile", "tile_2": "host tile"}
 
 
 def points(full: bool) -> list[Point]:
-    """The chip as it is and the smallest; full: without traces, other arrays, and placed and routed."""
-    return [WHOLE, LEAST, LEAST_VECTOR, UNTRACED, SMALL, LARGE, PLACED] if full else [WHOLE, LEAST]
+    """The chip as it is and the smallest; full: all between them, other arrays, and placed and routed."""
+    more = [*LESS[:-1], LEAST_VECTOR, SMALL, LARGE, PLACED, SMALL_PLACED, QUAD_PLACED]
+    return [WHOLE, LEAST, *(more if full else ())]
 
 
 def _part(rows: Rows, point: EstimatePoint, name: str) -> FpgaPart | None:
@@ -48,9 +57,14 @@ def megahertz(rows: Rows, point: EstimatePoint) -> float | None:
     return rows[point].megahertz if point in rows else None
 
 
-def fmax(rows: Rows) -> float | None:
+def fmax(rows: Rows, point: PlacedPoint = PLACED) -> float | None:
     """The clock that nextpnr allows."""
-    return rows[PLACED].fmax if PLACED in rows else None
+    return rows[point].fmax if point in rows else None
+
+
+def fill(rows: Rows, point: PlacedPoint) -> float | None:
+    """LUT4 that a chip takes with its board, in percent of the FPGA's."""
+    return 100 * rows[point].cells[_LUTS].used / rows[point].cells[_LUTS].available if point in rows else None
 
 
 class _Line(NamedTuple):
@@ -99,6 +113,27 @@ def paths(rows: Rows) -> Table:
     return table("The longest paths, estimated", columns, rows[WHOLE].paths if WHOLE in rows else ())
 
 
+class _Choice(NamedTuple):
+    words: str
+    before: int | None
+    after: int
+
+
+def choices(rows: Rows) -> Table:
+    """What each choice of fpga4_small saves, one after the other."""
+    lines = [
+        _Choice(", ".join(f"{field} = {value}" for field, value in step), luts(rows, before), after)
+        for step, before, each in zip(STEPS, (WHOLE, *LESS), LESS, strict=False)
+        if (after := luts(rows, each)) is not None
+    ]
+    columns: dict[str, Callable[[_Choice], str]] = {
+        "choice, one after the other": lambda line: line.words,
+        "LUT4>": lambda line: count(line.after),
+        "saved>": lambda line: DASH if line.before is None else count(line.before - line.after),
+    }
+    return table("What may be left out", columns, lines)
+
+
 def chips(rows: Rows) -> Table:
     """Each chip in a line."""
     some: Iterable[EstimatePoint] = [
@@ -118,17 +153,17 @@ def chips(rows: Rows) -> Table:
 def placed(rows: Rows) -> Table:
     """What nextpnr says."""
     columns: dict[str, Callable[[PlacedPoint], str]] = {
-        "with board and DRAM": lambda each: each.words,
+        "with board and DRAM": lambda each: f"{each.words} on {each.board}",
         "MHz at most>": lambda each: f"{rows[each].fmax:.1f}",
-        "LUT4>": lambda each: count(rows[each].cells["TRELLIS_COMB"].used),
-        "of the FPGA's>": lambda each: share(
-            rows[each].cells["TRELLIS_COMB"].used / rows[each].cells["TRELLIS_COMB"].available
-        ),
+        "LUT4>": lambda each: count(rows[each].cells[_LUTS].used),
+        "of the FPGA's>": lambda each: share((fill(rows, each) or 0) / 100),
+        "multipliers>": lambda each: count(rows[each].cells["MULT18X18D"].used),
+        "block RAMs>": lambda each: count(rows[each].cells["DP16KD"].used),
         "longest path from": lambda each: rows[each].path[0].cell,
         "to": lambda each: rows[each].path[-1].cell,
         "ns>": lambda each: f"{sum(hop.delay for hop in rows[each].path):.1f}",
     }
-    return table("Placed and routed", columns, [each for each in (PLACED,) if each in rows])
+    return table("Placed and routed", columns, [each for each in (PLACED, SMALL_PLACED, QUAD_PLACED) if each in rows])
 
 
 def saved(rows: Rows) -> float | None:
@@ -145,7 +180,7 @@ STUDY = Study(
     "leave out; its longest path allows an estimated {{ clock }} MHz.",
     about=prose(__file__),
     points=points,
-    tables=(chips, parts, paths, placed),
+    tables=(chips, choices, parts, paths, placed),
     figures=(
         Figure("luts", "LUT4 of fpga4", lambda rows: luts(rows, WHOLE), "{:,.0f}", Bar("at most", 40_000)),
         Figure("untraced", "LUT4 of fpga4 without traces", lambda rows: luts(rows, UNTRACED), "{:,.0f}"),
@@ -153,5 +188,10 @@ STUDY = Study(
         Figure("saved", "LUT4 that chips without traces save", saved, "{:.1f} %"),
         Figure("clock", "MHz of fpga4, estimated", lambda rows: megahertz(rows, WHOLE), "{:.1f}", Bar("at least", 54)),
         Figure("placed", "MHz of fpga4, placed and routed", fmax, "{:.1f}", Bar("at least", 25)),
+        Figure("small", "MHz of fpga4_small, placed", lambda rows: fmax(rows, SMALL_PLACED), "{:.1f}"),
+        Figure(
+            "quad", "MHz of four 8x8 cores, placed", lambda rows: fmax(rows, QUAD_PLACED), "{:.1f}", Bar("at least", 25)
+        ),
+        Figure("filled", "LUT4 of an 85F that they take", lambda rows: fill(rows, QUAD_PLACED), "{:.1f} %"),
     ),
 )

@@ -31,19 +31,33 @@ FPGA4: Changes = (
     ("dram.latency", 4),
 )
 CALLED = "fpga4"
-#: What examples/boards/fpga4_small.toml has otherwise, but for its vector unit; and without one.
-SMALL_VECTOR: Changes = (
-    ("trace_records", 0),
-    ("ring_instructions", 16),
-    ("semaphores", 16),
-    ("reports", False),
-    ("fire_times", False),
-    ("memory_streams", False),
-    ("boot_host", True),
+#: What examples/boards/fpga4_small.toml leaves out, in this order.
+STEPS: tuple[Changes, ...] = (
+    (("trace_records", 0),),
+    (("ring_instructions", 16), ("semaphores", 16)),
+    (("core.vec_ops", ()),),
+    (("reports", False),),
+    (("boot_host", True),),
+    (("memory_streams", False),),
+    (("fire_times", False),),
+    (("mover_queue", 4),),
 )
-SMALL4: Changes = (*SMALL_VECTOR, ("core.vec_ops", ()))
+SMALL4: Changes = tuple(change for step in STEPS for change in step)
+#: The same with its vector unit.
+SMALL_VECTOR: Changes = tuple(change for change in SMALL4 if change[0] != "core.vec_ops")
+#: What examples/boards/fpga8_quad.toml has otherwise: four 8x8 cores of the same kind.
+QUAD8: Changes = (
+    *(change for change in SMALL4 if change[0] != "mover_queue"),
+    ("mover_queue", 2),
+    *((name, 8) for name in ("lanes", "rows", "cols", "dram.bytes_per_cycle")),
+    ("floorplan", ("core core dram host core core",)),
+)
 #: What chips with some changes are called.
-_NAMES: Mapping[Changes, str] = {SMALL4: "fpga4_small", SMALL_VECTOR: "fpga4_small with a vector unit"}
+_NAMES: Mapping[Changes, str] = {
+    SMALL4: "fpga4_small",
+    SMALL_VECTOR: "fpga4_small with a vector unit",
+    QUAD8: "fpga8_quad",
+}
 
 
 class _FpgaPoint(Point):

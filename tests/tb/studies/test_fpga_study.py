@@ -32,13 +32,15 @@ def test_the_chip_is_that_of_the_board() -> None:
     assert fpga.LEAST.config == load(BOARDS / "fpga4_small.toml")
     assert fpga.LEAST_VECTOR.config.core == fpga.WHOLE.config.core
     assert fpga.UNTRACED.config.trace_records == 0
-    assert len({point.key for point in fpga.points(True)}) == 7
+    assert fpga.QUAD_PLACED.config == load(BOARDS / "fpga8_quad.toml")
+    assert fpga.SMALL_PLACED.config == fpga.LEAST.config
+    assert len({point.key for point in fpga.points(True)}) == 15
 
 
 def test_a_page_says_what_traces_take_and_what_is_longest() -> None:
     layout = FpgaLayout(
         fmax=24.0,
-        cells={"TRELLIS_COMB": Used(used=40_000, available=80_000)},
+        cells={name: Used(used=40_000, available=80_000) for name in ("TRELLIS_COMB", "MULT18X18D", "DP16KD")},
         path=(Hop(kind="clk-to-q", delay=1.0, cell="begin"), Hop(kind="setup", delay=40.66, cell="end")),
         parts=(),
     )
@@ -47,13 +49,16 @@ def test_a_page_says_what_traces_take_and_what_is_longest() -> None:
         fpga.LEAST: estimate(22_000, 15.0),
     }  # fmt: skip
     page = page_of(fpga.STUDY, rows)
-    chips, parts, paths, placed = page.tables
+    chips, choices, parts, paths, placed = page.tables
     assert chips.rows[1] == ("fpga4, trace_records = 0", "33,000", "7", "2", "1", "62.5")
     assert chips.rows[2] == ("fpga4_small", "22,000", "7", "2", "1", "66.7")
     assert [row[0] for row in parts.rows] == ["the chip", "core tile", "core tile: vector"]
     assert parts.rows[0] == ("the chip", "44,000", "7", "2", "1", "33,000", "22,000")
     assert paths.rows == [("20.0", "3", "tile_1.mover.left", "tile_0.port", "tile_1.mover")]
-    assert placed.rows == [("fpga4", "24.0", "40,000", "50.0 %", "begin", "end", "41.7")]
+    assert placed.rows == [
+        ("fpga4 on ulx3s", "24.0", "40,000", "50.0 %", "40,000", "40,000", "begin", "end", "41.7"),
+    ]
+    assert choices.rows == [("trace_records = 0", "33,000", "11,000"), ("mover_queue = 4", "22,000", "-")]
     assert page.answer == (
         "fpga4 takes 44,000 LUT4, 25.0 % fewer without traces, and 22,000 without all that it may leave out; its "
         "longest path allows an estimated 50.0 MHz."
