@@ -101,6 +101,57 @@ def test_what_stays_in_dram_nobody_loads_again(tmp_path: Path, monkeypatch: pyte
     assert results.text == generate(on_tiny(tmp_path, device=None, keep=tmp_path / "other.npz")).text
 
 
+@pytest.mark.slow
+def test_programs_for_which_there_is_no_room_lie_in_the_place_of_others(tmp_path: Path) -> None:
+    """In a row of their own: what the others have left there is not taken for theirs, and every byte is right."""
+    roomy = programs()
+    ExpertModel(roomy).step(4)
+    chip = load_chip("tiny")
+    words = roomy._end + 100
+    small = chip.model_copy(update={"dram": chip.dram.model_copy(update={"words": words})})
+    results = generate(on_tiny(tmp_path, device="verilator", chip=small))
+    assert results.ok, results.reasons
+    tight = replace(roomy, chip=small, _programs={}, _rows={}, _there=set(), _begin=1, _end=1)
+    model = ExpertModel(tight)
+    model.step(4)
+    model.step(1)
+    assert {*tight._rows.values()} >= {0, 1}
+    assert results.text == generate(on_tiny(tmp_path, keep=tmp_path / "other.npz")).text
+
+
+@pytest.mark.slow
+def test_what_batches_share_nobody_loads_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of one text and of two read the same experts; the bench hands out wrong bytes of those that are there."""
+    np.savez(tmp_path / "mixed.npz", allow_pickle=False, **entries(layers=2, experts=4, top=2))
+    (tmp_path / "two.toml").write_text(
+        'name = "two"\nmodel = "mixed.npz"\nseats = 2\nchunk = 4\n'
+        '[[request]]\nprompt = "abcde"\noutput = 3\n[[request]]\nprompt = 3\noutput = 2\narrival = 5_000\n'
+    )
+    seen, count = set[tuple[str, int]](), 0
+
+    def damaged(prepared: PreparedNetwork, *others: Any) -> Job:
+        nonlocal count
+        whole, fresh, wrong = job(prepared, *others), set[tuple[str, int]](), list[bool]()
+        for tensor in prepared.network_schedule.schedule.tensors:
+            if tensor.role != "output":
+                expert = "/up@" in tensor.name or "/down@" in tensor.name
+                name = tensor.name[:-2] if expert else f"{prepared.graph.name} {tensor.name}"
+                key = name, tensor.pieces[0].address
+                wrong += [(expert or tensor.role == "constant") and key in seen] * len(tensor.pieces)
+                fresh.add(key)
+        seen.update(fresh)
+        count += sum(wrong)
+        pairs = zip(whole.memory, wrong, strict=True)
+        return replace(whole, memory=[(tile, at, words ^ 0xFF if bad else words) for (tile, at, words), bad in pairs])
+
+    monkeypatch.setattr("meshloom.tb.runs.language.comparison.job", damaged)
+    for _ in range(2):
+        (run,) = serve([load_texts(tmp_path / "two.toml")], load_chip("tiny"), ["chunked"])
+        assert not run.reasons
+        seen.clear()
+    assert count > 100
+
+
 def test_experts_that_nobody_chose_are_not_read() -> None:
     """A program moved to two experts reads words of these two alone, each once for all tokens."""
     numbers = integers(model_with_experts())

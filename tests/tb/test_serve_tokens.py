@@ -21,13 +21,24 @@ from meshloom.sched.workload.language.model import LanguageError
 from meshloom.sched.workload.language.model import load as load_model
 from meshloom.sched.workload.texts import TextScenario, load
 from meshloom.tb.api.completion import complete_token_schedulers
+from meshloom.tb.devices.interface import Job
 from meshloom.tb.inputs.golden.graph import golden_values
 from meshloom.tb.results.past import past
 from meshloom.tb.results.tokens import TokenResults, TokenRun
 from meshloom.tb.runs.language.generation import Generation, generate
+from meshloom.tb.runs.language.shared import SharedDram
+from meshloom.tb.runs.network import PreparedNetwork, job
 from meshloom.tb.runs.tokens.kept import KeptSteps
 from meshloom.tb.runs.tokens.serve import serve
-from meshloom.tb.runs.tokens.step import BatchOutcome, BatchStep, ExpertCost, cache_names, check_seats, no_caches
+from meshloom.tb.runs.tokens.step import (
+    BatchOutcome,
+    BatchStep,
+    ExpertCost,
+    cache_names,
+    check_seats,
+    no_caches,
+    seat_words,
+)
 
 from ..sched.language_models import decoder, entries, random_model
 from .command_line import invoke, results_in
@@ -111,6 +122,62 @@ def test_every_tensor_is_right_on_the_rtl(folder: Path) -> None:
     assert model.figures == run.figures
     assert [step.rtl_cycles for step in model.steps] == [None] * len(run.steps)
     assert [(text.ttft, text.met, text.text) for text in model.texts] == [(text.ttft, True, "") for text in run.texts]
+
+
+def test_what_steps_share_nobody_loads_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bench hands out wrong bytes of all weights that another step has loaded, and of all constants that the same
+    step has: every byte is right. Another run begins anew."""
+    seen, host = set[tuple[str, str]](), list[tuple[tuple[int, ...], int]]()
+
+    def damaged(prepared: PreparedNetwork, *others: Any) -> Job:
+        whole, fresh, wrong = job(prepared, *others), set[tuple[str, str]](), list[bool]()
+        for tensor in prepared.network_schedule.schedule.tensors:
+            if tensor.role != "output":
+                key = ("" if tensor.name.endswith("/w") else prepared.graph.name, tensor.name)
+                wrong += [tensor.role == "constant" and key in seen] * len(tensor.pieces)
+                fresh.add(key)
+        seen.update(fresh)
+        pairs = zip(whole.memory, wrong, strict=True)
+        return replace(whole, memory=[(tile, at, words ^ 0xFF if bad else words) for (tile, at, words), bad in pairs])
+
+    real = BatchStep.run
+
+    def noted(self: BatchStep, *some: Any) -> BatchOutcome:
+        outcome = real(self, *some)
+        host.append((self.news, outcome.host_bytes))
+        return outcome
+
+    monkeypatch.setattr("meshloom.tb.runs.language.comparison.job", damaged)
+    monkeypatch.setattr(BatchStep, "run", noted)
+    scenario = load(folder / "two.toml")
+    run = served(scenario, "chunked", "verilator")
+    assert not run.reasons
+    (first, least) = (max(bytes for news, bytes in host if news == (4,)), min(bytes for news, bytes in host))
+    assert least < first / 4
+    seen.clear()
+    assert not served(scenario, "fcfs", "verilator").reasons
+
+
+def test_steps_lie_behind_the_caches_of_all_seats(folder: Path) -> None:
+    """Also those of fewer texts; what a step takes does not depend on those that were made before it."""
+    numbers, chip = integers(random_model()), load_chip("tiny")
+    shared = [SharedDram(chip, 3 * seat_words(random_model(), chip)) for _ in range(2)]
+    news = ((4,), (4, 1), (1, 1), (1,))
+    steps = [BatchStep(numbers, each, chip, "loop_order:effort=quick", shared=shared[0]) for each in news]
+    last = [BatchStep(numbers, each, chip, "loop_order:effort=quick", shared=shared[1]) for each in ((4,), (1,))][-1]
+    assert last.predicted == steps[-1].predicted
+    assert all(step.dram is shared[0] for step in steps)
+    for step in steps:
+        own = [each for each in step.prepared.network_schedule.schedule.tensors if not each.name.endswith("/past")]
+        caches = [piece for each in step.regions for pairs in each.words.values() for piece in pairs]
+        assert max(end for _, end in caches) <= 3 * seat_words(random_model(), chip)
+        assert min(piece.address for tensor in own for piece in tensor.pieces if tensor.role != "output") >= max(
+            end for _, end in caches
+        )
+    tight = chip.model_copy(update={"dram": replace_words(chip, shared[0].begin - 1)})
+    small = SharedDram(tight, 3 * seat_words(random_model(), chip))
+    alone = [BatchStep(numbers, each, tight, "loop_order:effort=quick", shared=small) for each in news]
+    assert {step.dram is small for step in alone} == {True, False}, "some have a DRAM of their own"
 
 
 @pytest.mark.slow
@@ -295,6 +362,7 @@ def test_kept_steps_are_of_one_run_model_and_chip(tmp_path: Path) -> None:
     assert name != kept.name((4,), [(model.tokens("abd"), no_caches(model))])
     assert name != replace(kept, tools={"verilator": "6"}).name((4,), texts)
     assert name != replace(kept, chip=load_chip("quad8")).name((4,), texts)
+    assert name != replace(kept, places="(2,) behind 3").name((4,), texts)
     (file,) = tmp_path.glob("tokens-*")
     file.write_bytes(file.read_bytes()[:200])
     assert replace(kept, _own=set(), _old=set()).get(name) is None, "half of it is nothing"

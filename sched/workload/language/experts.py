@@ -41,11 +41,11 @@ class Part:
     number: int
     slots: int = 0
 
-    def graph(self, integers: Integers, begin: int = 0) -> Graph:
-        """Its network. `begin`: first word of each DRAM tile that it may use (`Graph.begin`). Raises LanguageError if
-        the context has no room for so many tokens."""
+    def graph(self, integers: Integers, begin: int = 0, texts: int = 0) -> Graph:
+        """Its network. `begin`: first word of each DRAM tile that it may use (`Graph.begin`); `texts`: for how many
+        there are regions (0: its own). Raises LanguageError if the context has no room for so many tokens."""
         check_news(integers.model, self.news)
-        builder = _PartBuilder(integers, self.news)
+        builder = _PartBuilder(integers, self.news, texts)
         if self.slots:
             return builder.experts(integers.model.mixtures[self.number], self.slots, begin)
         return builder.attention(self.number, begin)
@@ -135,8 +135,9 @@ def _filters(integers: Integers, layer: int, name: str) -> Filters:
 class _PartBuilder(StepBuilder):
     """The networks of the programs of a step. `views`: of what has been added, what lies in regions."""
 
-    def __init__(self, integers: Integers, news: tuple[int, ...]) -> None:
+    def __init__(self, integers: Integers, news: tuple[int, ...], texts: int = 0) -> None:
         super().__init__(integers, news)
+        self.texts = texts or len(news)
         self.views: list[View] = []
 
     def attention(self, part: int, begin: int) -> Graph:
@@ -222,8 +223,8 @@ class _PartBuilder(StepBuilder):
         ]
 
     def _part(self, part: str, outputs: Sequence[str], begin: int) -> Graph:
-        regions = regions_of(self.model, len(self.news))
+        regions = regions_of(self.model, self.texts)
         return self._graph(part, outputs, regions=regions, views=tuple(self.views), begin=begin)
 
-    def _region(self, cache: str) -> str:
-        return cache
+    def _region(self, name: str, text: int) -> str:
+        return named(name, text, self.texts)

@@ -305,11 +305,11 @@ class StepBuilder:
         self.inputs.append(Value(past, self.model.key_width, 1, old, step))
         places = PastePlace(0, 0, 1, 1, 1, old), PastePlace(0, old, 1, 1, 1, tokens)
         rows = self._add("paste", f"{new}/rows", (past, new), step, places=places)
-        self.caches.append(Cache(rows, past, new, 2 * context, self._region(new)))
+        self.caches.append(Cache(rows, past, new, 2 * context, self._region(name, text)))
         return rows
 
-    def _region(self, cache: str) -> str:
-        """The region of a cache: its own."""
+    def _region(self, name: str, text: int) -> str:
+        """The region of a text's cache: its own."""
         return ""
 
     def _attention(self, layer: int, x: str) -> list[tuple[str, str]]:

@@ -7,42 +7,49 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.contracts import stats_words
 from meshloom.sched.ir.schedule import Schedule
 from meshloom.sched.lowering.programs import check_program
 from meshloom.sched.lowering.resident import Regions, ResidentProgram, lasting, moved_schedule
+from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.model.timeline import play
-from meshloom.sched.program.program import Program
+from meshloom.sched.program.program import Program, ProgramError
 from meshloom.sched.workload.language.experts import Part, regions_of, slot
 from meshloom.sched.workload.language.graph import named
 from meshloom.sched.workload.language.integers import Integers
 from meshloom.sched.workload.language.model import LanguageError, LanguageModel
 
 from ...compare.energy import estimate
+from ...devices import readout
 from ...devices.interface import Job, Run
 from ...results.energy import load as load_energies
-from ..network import PreparedNetwork, dram_bytes, results
+from ..network import PreparedNetwork, dram_bytes, prepare, results
 from .comparison import StepComparison, run_compared, step_job
 from .fitting import end, fitted
 from .step import least_cycles
 from .walk import Arrays
 
 Range = tuple[int, int, int]
+#: Where programs begin: their own lie behind what they have in common.
+FIRST = 1
 
 
 class PartProgram:
     """A part of a step on a chip, whose own constants and code lie behind the first `begin` words of each DRAM tile. A
-    run moves its caches to where they lie by then, and its slots to the experts that were chosen.
+    run moves its caches to where they lie by then, and its slots to the experts that were chosen. `texts`: for how many
+    there are regions.
 
-    Raises what scheduling raises.
+    Raises what scheduling raises; LanguageError with the words of DRAM that are enough, if it lies `FIRST` in the DRAM.
     """
 
     def __init__(
         self, integers: Integers, part: Part, chip: ChipConfig, scheduler: str, begin: int,
-        on_progress: Callable[[str], None],
+        on_progress: Callable[[str], None], texts: int = 1,
     ) -> None:  # fmt: skip
-        self.part, self.chip, self.model = part, chip, integers.model
-        self.graph = part.graph(integers, begin)
-        self.prepared: PreparedNetwork = fitted(self.graph, chip, on_progress, scheduler)
+        self.part, self.chip, self.model, self._seats = part, chip, integers.model, texts
+        self.graph = part.graph(integers, begin, texts)
+        make = fitted if begin == FIRST else prepare
+        self.prepared: PreparedNetwork = make(self.graph, chip, on_progress, scheduler)
         schedule = self.prepared.network_schedule.schedule
         self._texts = [
             Regions.of(schedule, (cache for cache in self.graph.caches if cache.region in self._caches(text)))
@@ -59,9 +66,7 @@ class PartProgram:
 
     def _caches(self, text: int) -> set[str]:
         """The regions of a text's caches."""
-        return {
-            named(f"{layer}/{name}", text, len(self.part.news)) for layer in range(self.model.layers) for name in "kv"
-        }
+        return {named(f"{layer}/{name}", text, self._seats) for layer in range(self.model.layers) for name in "kv"}
 
     @property
     def _slots(self) -> list[str]:
@@ -147,9 +152,9 @@ class Cost:
 
 @dataclass(eq=False)
 class Programs:
-    """All programs of a model on a chip for steps of so many `texts`, each made when it is needed first, and what of
-    them is in DRAM. `stay`: whether they find there what earlier ones of the same texts have left; otherwise all is
-    loaded before each.
+    """All programs of a model on a chip for steps of so many `texts` at most, each made when it is needed first, and
+    what of them is in DRAM: they lie side by side; one for which there is no room begins another row of them, in the
+    place of all before. `caches`: whether all are of the same texts, whose caches stay there, too.
 
     Raises LanguageError if the DRAM has no room for caches and experts.
     """
@@ -159,9 +164,12 @@ class Programs:
     scheduler: str
     on_progress: Callable[[str], None] = lambda what: None
     texts: int = 1
-    stay: bool = True
+    caches: bool = True
     _programs: dict[Part, PartProgram] = field(default_factory=dict[Part, PartProgram])
-    _begin: int = 1  # their own lie behind what they have in common
+    _begin: int = FIRST  # the first word behind this row of them, and behind all
+    _end: int = FIRST
+    _rows: dict[Part, int] = field(default_factory=dict[Part, int])
+    _row: int = 0  # of the last one that ran
     _there: set[object] = field(default_factory=set[object])
 
     def __post_init__(self) -> None:
@@ -170,11 +178,25 @@ class Programs:
     def of(self, part: Part) -> PartProgram:
         """A program. Raises what scheduling raises."""
         if part not in self._programs:
-            self._programs[part] = PartProgram(
-                self.integers, part, self.chip, self.scheduler, self._begin, self.on_progress
-            )
-            self._begin = self._programs[part].end
+            row = max(self._rows.values(), default=0)
+            try:
+                program = self._made(part, self._begin)
+                for each in (*self._programs.values(), program):
+                    readout.plan(each.prepared.program, self.chip, stats_words(self.chip), max(self._end, program.end))
+            except (DoesNotFit, ProgramError):
+                if self._begin == FIRST:
+                    raise
+                program, row = self._made(part, FIRST), row + 1
+            self._programs[part], self._rows[part] = program, row
+            self._begin, self._end = program.end, max(self._end, program.end)
         return self._programs[part]
+
+    def _made(self, part: Part, begin: int) -> PartProgram:
+        return PartProgram(self.integers, part, self.chip, self.scheduler, begin, self.on_progress, self.texts)
+
+    def forget(self) -> None:
+        """Nothing of them is in DRAM any more."""
+        self._there.clear()
 
     def cost(self, part: Part, experts: tuple[int, ...], totals: Sequence[int]) -> Cost:
         """What a run takes in the timeline model."""
@@ -191,9 +213,7 @@ class Programs:
         program = self.of(part)
         inputs = {value.name: arrays[value.name] for value in program.graph.inputs}
         prepared = program.at(totals, experts)
-        work = step_job(prepared, inputs, self.chip)
-        if self.stay:
-            work = replace(work, stays=self._stays(program, prepared, experts))
+        work = replace(step_job(prepared, inputs, self.chip), stays=self._stays(program, prepared, experts))
         run, comparison = run_compared(prepared, inputs, self.chip, partial(execute, work))
         return results(prepared, run), self._cost(program, experts, comparison)
 
@@ -203,12 +223,18 @@ class Programs:
     def _stays(self, program: PartProgram, prepared: PreparedNetwork, experts: tuple[int, ...]) -> list[Range]:
         """The DRAM ranges that need not be loaded: what the program before has handed on, and what earlier runs have
         loaded, caches, experts, constants and code. Behind all programs the device may write records."""
-        ranges = [(tile, self._begin, 0) for tile in self.chip.drams]
+        ranges = [(tile, self._end, 0) for tile in self.chip.drams]
+        if self._rows[program.part] != self._row:
+            self._row = self._rows[program.part]
+            self._there.difference_update(self._programs)
         layer = self.integers.model.mixtures[program.part.number] if program.part.slots else 0
         numbers = {slot(layer, name, at): (layer, e) for at, e in enumerate(experts) for name in ("up", "down")}
         caches = {cache.past for cache in program.graph.caches}
+        loaded = set[str]() if self.caches else caches
         here: set[object] = {program.part}
         for name, places in program.shared(prepared).items():
+            if name in loaded:
+                continue
             key = numbers.get(name, name if name in caches else None)
             here.add(key)
             if key is None or key in self._there:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -27,6 +28,9 @@ Range = tuple[int, int, int]
 class SharedDram:
     """Caches come first. Behind them lie the steps one after the other, but for constants of convolutions: they lie
     where the first step has put them, and later ones read them there. `begin`: the first word of each tile behind all.
+
+    If it is given (behind caches of several texts), steps may come in any order: each begins where a burst does, and
+    the first of a bank's rows, so that what it takes does not depend on those before.
     """
 
     chip: ChipConfig
@@ -36,10 +40,21 @@ class SharedDram:
     _steps: list[PreparedNetwork] = field(default_factory=list[PreparedNetwork])
     _there: set[Range] = field(default_factory=set[Range])
 
+    def __post_init__(self) -> None:
+        self._any_order = self.begin > 0
+        self.begin = self._aligned(self.begin)
+
+    def _aligned(self, word: int) -> int:
+        if not self._any_order:
+            return word
+        banks, words = self.chip.dram.banks, self.chip.packet_words
+        rows = math.lcm(words, banks.count * -(-banks.row_bytes // self.chip.lanes)) if banks else words
+        return -(-word // rows) * rows
+
     def beside(self, graph: Graph, scheduler: str, on_progress: OnProgress) -> PreparedNetwork | None:
-        """A step beside those that are there; None for the first one, and where the DRAM has no room for it or for
-        records behind it."""
-        if not self._steps:
+        """A step beside those that are there; None for the first one if `begin` does not say where, and where the DRAM
+        has no room for it or for records behind it."""
+        if not self.begin:
             return None
         try:
             graph = replace(graph, begin=self.begin, constants=self._places)
@@ -54,7 +69,7 @@ class SharedDram:
         """Takes the first step, or one that has been made `beside` the others; arrays of its constants that they have,
         too, are theirs from now on."""
         self._steps.append(prepared)
-        self.begin = max(self.begin, end(prepared, self.chip))
+        self.begin = self._aligned(max(self.begin, end(prepared, self.chip)))
         constants = prepared.network_schedule.constants
         for tensor in prepared.network_schedule.schedule.tensors:
             if tensor.role != "constant":
@@ -66,9 +81,11 @@ class SharedDram:
             assert np.array_equal(array, constants[tensor.name]), f"{tensor.name} is not the same in all steps"
             constants[tensor.name] = array
 
-    def present(self, lasting: Sequence[Range]) -> list[Range]:
+    def present(self, lasting: Sequence[Range], before: object) -> list[Range]:
         """Of what a step leaves as it finds it what is there; and the end of all steps, behind which alone a device may
-        write."""
+        write. `before`: that of the step that ran before it on the device."""
+        if before is not self:
+            self._there.clear()
         return [
             *(each for each in lasting if each in self._there),
             *((tile, self.begin, 0) for tile in self.chip.drams),
@@ -77,7 +94,3 @@ class SharedDram:
     def record(self, lasting: Sequence[Range]) -> None:
         """A step has run that leaves this."""
         self._there.update(lasting)
-
-    def clear(self) -> None:
-        """Nothing is there any more."""
-        self._there.clear()

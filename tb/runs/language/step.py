@@ -117,13 +117,12 @@ class LanguageStep:
         was there `before`: the cache, its weights if steps that share them with it were, its code if it was. None is if
         nobody was."""
         base = self.prepared.network_schedule.schedule
-        if before is None or before.shared is not self.shared:
-            self.shared.clear()
+        present = self.shared.present(self._lasting, before and before.shared)
         if before is None or self._cache_places() != before._cache_places():
             return []
         pieces = [piece for cache in self.graph.caches for piece in base.tensor(cache.past).pieces]
         ranges = [(piece.tile, piece.address + total, piece.words) for piece in pieces]
-        return [*ranges, *self.shared.present(self._lasting)]
+        return [*ranges, *present]
 
     def _cache_places(self) -> list[tuple[str, int, int]]:
         """Where each cache's planes begin."""

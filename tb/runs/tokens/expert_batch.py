@@ -19,21 +19,16 @@ from .step import BatchOutcome, Caches, ExpertCost
 
 
 class ExpertBatches:
-    """The steps of a model with experts on a chip. Steps of as many texts have their programs in common."""
+    """The steps of a model with experts on a chip, of so many texts at most: their programs lie side by side."""
 
     def __init__(
-        self, integers: Integers, chip: ChipConfig, scheduler: str, on_progress: Callable[[str], None]
+        self, integers: Integers, chip: ChipConfig, scheduler: str, on_progress: Callable[[str], None], texts: int
     ) -> None:
-        self._integers, self._chip, self._scheduler, self._on_progress = integers, chip, scheduler, on_progress
-        self._models: dict[int, ExpertModel] = {}
+        self._model = ExpertModel(Programs(integers, chip, scheduler, on_progress, texts=texts, caches=False))
 
     def of(self, news: tuple[int, ...]) -> ExpertBatch:
         """The step of so many new tokens of each text. Raises LanguageError, and what scheduling raises."""
-        texts = len(news)
-        if texts not in self._models:
-            programs = Programs(self._integers, self._chip, self._scheduler, self._on_progress, texts=texts, stay=False)
-            self._models[texts] = ExpertModel(programs)
-        return ExpertBatch(self._models[texts], news)
+        return ExpertBatch(self._model, news)
 
 
 class ExpertBatch:
@@ -42,7 +37,7 @@ class ExpertBatch:
 
     def __init__(self, model: ExpertModel, news: tuple[int, ...]) -> None:
         self.news, self._model = news, model
-        programs = model.programs
+        programs = self.dram = model.programs
         parts = parts_of(programs.integers.model, news, partial(even_chosen, news))
         self.predicted = sum(
             programs.cost(part, tuple(range(part.slots)), news).comparison.model_cycles for part in parts
@@ -50,10 +45,14 @@ class ExpertBatch:
         """Cycles with caches at the beginning of their regions, if its tokens chose experts evenly."""
 
     def run(
-        self, texts: Sequence[tuple[NDArray[np.int64], Caches]], execute: Callable[[Job], Run] | None
-    ) -> BatchOutcome:
+        self, texts: Sequence[tuple[NDArray[np.int64], Caches]], execute: Callable[[Job], Run] | None,
+        before: object = None,
+    ) -> BatchOutcome:  # fmt: skip
         """Runs the step: of each text at most as many tokens as it has places, and its caches. `execute`: None for ONNX
-        Runtime and the timeline model. Raises as `ExpertModel.run`."""
+        Runtime and the timeline model; `before`: `dram` of the step that ran last on the device (None: nobody was).
+        Raises as `ExpertModel.run`."""
+        if before is not self.dram:
+            self.dram.forget()
         run = self._model.run(texts, execute, self.news)
         routing = run.routing
         experts = ExpertCost(

@@ -33,13 +33,14 @@ Texts = Sequence[tuple[NDArray[np.int64], Caches]]
 @dataclass
 class KeptSteps:
     """Steps of a run on a chip. `tools`: those that run it, with their versions; `store`: where they lie; None: nothing
-    is kept. `number`: steps that an earlier run had done."""
+    is kept. `number`: steps that an earlier run had done; `places`: what decides where the weights lie."""
 
     integers: Integers
     chip: ChipConfig
     tools: Mapping[str, str]
     store: Store | None = field(default_factory=SOAK.store)
     number: int = 0
+    places: str = ""
     _old: set[str] = field(default_factory=set[str])
     _own: set[str] = field(default_factory=set[str])
 
@@ -50,7 +51,7 @@ class KeptSteps:
             for text, (tokens, caches) in enumerate(texts)
             for name, array in {"tokens": tokens, **caches}.items()
         }
-        step = f"{news} {_digest(arrays)} {sorted(self.tools.items())}"
+        step = f"{news} {_digest(arrays)} {self.places} {sorted(self.tools.items())}"
         return key("tokens-step", step=step, model=self._model, chip=self.chip.digest, sources=sources())
 
     @cached_property

@@ -27,10 +27,11 @@ from ...devices.registry import find as find_device
 from ...results.tokens import ExpertStepRow, TextRow, TokenFigures, TokenRun, TokenStepRow
 from ..language.fitting import check_weights
 from ..language.host import least_wait
+from ..language.shared import SharedDram
 from ..training.machine import on_device
 from .expert_batch import ExpertBatch, ExpertBatches
 from .kept import KeptSteps, Texts
-from .step import BatchOutcome, BatchStep, Caches, ExpertCost, check_seats, no_caches
+from .step import BatchOutcome, BatchStep, Caches, ExpertCost, check_seats, no_caches, seat_words
 
 OnProgress = Callable[[str], None]
 #: How steps are scheduled: no other scheduler knows what stays in DRAM.
@@ -39,23 +40,27 @@ STEPS = "loop_order:effort=quick"
 
 @dataclass
 class Steps:
-    """The steps of a model on a chip, each made when it is needed first, and what they take."""
+    """The steps of a model on a chip, each made when it is needed first, and what they take. `seats`: texts whose
+    caches are in DRAM at a time, at most."""
 
     model: LanguageModel
     chip: ChipConfig
     on_progress: OnProgress
+    seats: int
     weight_bits: int = WEIGHT_BITS[-1]
     numbers: Integers = field(init=False)
     _steps: dict[tuple[int, ...], BatchStep | ExpertBatch] = field(
         default_factory=dict[tuple[int, ...], "BatchStep | ExpertBatch"]
     )
     _experts: ExpertBatches | None = None
+    _shared: SharedDram = field(init=False)
     _cycles: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = field(
         default_factory=dict[tuple[tuple[int, ...], tuple[int, ...]], int]
     )
 
     def __post_init__(self) -> None:
         self.numbers = integers(self.model, self.weight_bits)
+        self._shared = SharedDram(self.chip, self.seats * seat_words(self.model, self.chip))
 
     def of(self, news: tuple[int, ...]) -> BatchStep | ExpertBatch:
         """The step of so many new tokens of each text. Raises what scheduling raises."""
@@ -66,11 +71,16 @@ class Steps:
                 self.on_progress(f"step of {texts} tokens: {what}")
 
             if self.model.mixtures:
-                self._experts = self._experts or ExpertBatches(self.numbers, self.chip, STEPS, progress)
+                self._experts = self._experts or ExpertBatches(self.numbers, self.chip, STEPS, progress, self.seats)
                 self._steps[news] = self._experts.of(news)
             else:
-                self._steps[news] = BatchStep(self.numbers, news, self.chip, STEPS, progress)
+                self._steps[news] = BatchStep(self.numbers, news, self.chip, STEPS, progress, self._shared)
         return self._steps[news]
+
+    @property
+    def places(self) -> str:
+        """What decides where weights lie: the step that was made first, and the caches before them."""
+        return f"{next(iter(self._steps))} behind {self.seats}"
 
     def predicted(self, news: tuple[int, ...]) -> int:
         """Cycles with caches at the beginning of their regions."""
@@ -114,6 +124,7 @@ class _Executor:
     divergences: int = 0
     first_divergence: str = ""
     cpu_seconds: float = 0.0
+    before: object = None  #: `dram` of the step that ran last on the device
     _length: dict[int, int] = field(default_factory=dict[int, int])
     _caches: dict[int, Caches] = field(default_factory=dict[int, Caches])
 
@@ -158,22 +169,23 @@ class _Executor:
         return _StepCost(cycles, outcome.model_cycles, outcome.dram_bytes, outcome.experts, host)
 
     def _outcome(self, step: BatchStep | ExpertBatch, texts: Texts) -> BatchOutcome:
-        execute = self.execute
-        if isinstance(step, BatchStep):
-            assert execute is not None  # without a device no token of it is computed
-            return self._kept(step, texts, lambda: step.run(texts, execute))
-        return self._kept(step, texts, lambda: step.run(texts, execute))
-
-    def _kept(self, step: BatchStep | ExpertBatch, texts: Texts, run: Callable[[], BatchOutcome]) -> BatchOutcome:
-        """What an interrupted run has kept of a step, or else what `run` gives."""
+        """What an interrupted run has kept of a step, or else what it leaves now."""
         if self.kept is None:
-            return run()
+            return self._run(step, texts)
         name = self.kept.name(step.news, texts)
         outcome = self.kept.get(name)
         if outcome is None:
-            outcome = run()
+            outcome = self._run(step, texts)
             self.kept.put(name, outcome)
         return outcome
+
+    def _run(self, step: BatchStep | ExpertBatch, texts: Texts) -> BatchOutcome:
+        """Runs a step behind those that have run."""
+        before, self.before = self.before, step.dram
+        if isinstance(step, ExpertBatch):
+            return step.run(texts, self.execute, before)
+        assert self.execute is not None  # without a device no token of it is computed
+        return step.run(texts, self.execute, before)
 
     def _tokens(self, read: Reads) -> NDArray[np.int64]:
         """The tokens of a text that a step reads."""
@@ -213,18 +225,26 @@ def serve(
         check_seats(models[scenario.source], chip, scenario.seats)
     for name in schedulers:
         token_scheduler(name)
-    steps = {source: Steps(model, chip, on_progress, weight_bits) for source, model in models.items()}
+    steps = {
+        source: Steps(
+            model, chip, on_progress, max(each.seats for each in scenarios if each.source == source), weight_bits
+        )
+        for source, model in models.items()
+    }
+    for scenario in scenarios:  # first: the others read weights where it has them
+        steps[scenario.source].of((scenario.chunk,))
     wait = decision_cycles + least_wait(chip)
     with contextlib.ExitStack() as stack:
         execute = None
         kept: dict[tuple[str, Path | None, int], KeptSteps] = {}
         if device is not None:
-            for scenario in scenarios:  # what does not fit is said before a simulator is built
-                steps[scenario.source].of((scenario.chunk,))
             kind = find_device(device)
             execute = stack.enter_context(on_device(kind.open(chip, False, on_progress))).execute
             if device in SIMULATORS:  # what a board does now it need not do the next time
-                kept = {source: KeptSteps(each.numbers, chip, kind.tools()) for source, each in steps.items()}
+                kept = {
+                    source: KeptSteps(each.numbers, chip, kind.tools(), places=each.places)
+                    for source, each in steps.items()
+                }
         runs = tuple(
             _Serving(
                 scenario, steps[scenario.source], name, execute, device or "", wait, kept.get(scenario.source)

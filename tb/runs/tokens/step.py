@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.sched.lowering.programs import check_program
-from meshloom.sched.lowering.resident import Regions, ResidentProgram, moved_schedule
+from meshloom.sched.lowering.resident import Regions, ResidentProgram, lasting, moved_schedule
 from meshloom.sched.model.timeline import play
 from meshloom.sched.program.program import Program
 from meshloom.sched.workload.graph import Graph
@@ -23,6 +23,7 @@ from meshloom.sched.workload.language.model import LanguageError, LanguageModel
 from ...devices.interface import Job, Run
 from ..language.comparison import StepComparison, run_compared, step_job
 from ..language.fitting import fitted_step
+from ..language.shared import SharedDram
 from ..network import PreparedNetwork, dram_bytes, results
 
 #: Keys and values of a text: int8 [W, tokens] by name, as a step of one text names its caches.
@@ -56,22 +57,27 @@ class BatchStep:
     where they lie by then.
 
     Caches of text i lie in regions of their own, so that of two texts can lie anywhere in theirs: the checker looks at
-    the first place of all, and at the last.
+    the first place of all, and at the last. `shared`: the DRAM of the steps that run in turn with it, as of a
+    `LanguageStep`.
     """
 
     def __init__(
         self, integers: Integers, news: tuple[int, ...], chip: ChipConfig, scheduler: str,
-        on_progress: Callable[[str], None] = lambda what: None,
+        on_progress: Callable[[str], None] = lambda what: None, shared: SharedDram | None = None,
     ) -> None:  # fmt: skip
         self.integers, self.news, self.chip = integers, news, chip
         self.graph: Graph = batch_graph(integers, news)
-        self.prepared: PreparedNetwork = fitted_step(integers, news, chip, on_progress, scheduler)
+        beside = shared and shared.beside(self.graph, scheduler, on_progress)
+        self.prepared: PreparedNetwork = beside or fitted_step(integers, news, chip, on_progress, scheduler)
+        self.dram = shared if shared and beside else SharedDram(chip)
+        self.dram.add(self.prepared)
         schedule = self.prepared.network_schedule.schedule
         self.regions = tuple(
             Regions.of(schedule, (cache for cache in self.graph.caches if cache.new in self._names(text).values()))
             for text in range(len(news))
         )
         self._resident = ResidentProgram(self.prepared.program, *self.regions)
+        self._lasting = [*lasting(schedule, chip), *self._resident.unchanged(chip)]
         last = self._at([integers.model.context] * len(news))
         on_progress("checking the program with all caches at their ends")
         check_program(last.program, chip, last.network_schedule.schedule)
@@ -111,13 +117,17 @@ class BatchStep:
                 arrays[pasts[new]] = past
         return arrays | {name: np.concatenate(row, axis=3) for name, row in rows.items()}
 
-    def run(self, texts: Sequence[tuple[NDArray[np.int64], Caches]], execute: Callable[[Job], Run]) -> BatchOutcome:
-        """Runs the step on a device; see `inputs`. Every tensor is compared with ONNX Runtime's. Raises ChipFault, and
-        what the device raises."""
+    def run(
+        self, texts: Sequence[tuple[NDArray[np.int64], Caches]], execute: Callable[[Job], Run],
+        before: object = None,
+    ) -> BatchOutcome:  # fmt: skip
+        """Runs the step on a device; see `inputs`. `before`: `dram` of the step that ran last there (None: nobody
+        was). Every tensor is compared with ONNX Runtime's. Raises ChipFault, and what the device raises."""
         inputs = self.inputs(texts)
         prepared = self._at([_length(caches) + len(tokens) for tokens, caches in texts])
-        work = step_job(prepared, inputs, self.chip)
+        work = replace(step_job(prepared, inputs, self.chip), stays=self.dram.present(self._lasting, before))
         run, comparison = run_compared(prepared, inputs, self.chip, partial(execute, work))
+        self.dram.record(self._lasting)
         values, ends = results(prepared, run), np.cumsum(self.news) - 1
         return BatchOutcome(
             **vars(comparison),
@@ -156,6 +166,12 @@ def cache_names(model: LanguageModel) -> tuple[str, ...]:
 def no_caches(model: LanguageModel) -> Caches:
     """Those of a text of which nothing has been read."""
     return dict.fromkeys(cache_names(model), np.zeros((model.key_width, 0), np.int8))
+
+
+def seat_words(model: LanguageModel, chip: ChipConfig) -> int:
+    """Words of each DRAM tile that the keys and values of a text take, at most."""
+    planes = model.groups * -(-model.head_width // min(chip.lanes, chip.cols))
+    return 2 * model.layers * -(-planes // len(chip.drams)) * 2 * model.context
 
 
 def check_seats(model: LanguageModel, chip: ChipConfig, seats: int) -> None:
