@@ -31,7 +31,7 @@ class GenerateRequest:
             metavar="MODEL",
             help="Language model: shakespeare, shakespeare_experts, an .npz file, a folder of transformers' "
             "(config.json, safetensors, tokenizer.json; Llama, Mistral, Qwen, Gemma, OLMo, GPT-2, OPT, Pythia, ...), "
-            "or a GGUF file.",
+            "a GGUF file, or an ONNX file beside a config.json.",
         ),
     ]
     prompt: Annotated[str, typer.Option(metavar="TEXT", help="Text to go on from.")]

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .checkpoint import Weights
 from .gguf_architectures import ARCHITECTURES, transposed
 from .gguf_file import GgufFile
 from .gguf_tokens import ends, tokenizer
-from .model import LanguageError, Reals
+from .model import LanguageError, LanguageModel, Reals
 from .tokenizer import Pieces
+
+if TYPE_CHECKING:
+    from .family import Family
 
 #: Factors of frequencies, of all texts or of those no longer than the training's.
 _FACTORS = ("rope_freqs.weight", "rope_factors_short.weight")
@@ -89,8 +92,11 @@ class GgufModel:
     def field(self, name: str) -> str:
         return f"{self._prefix}.{self._own.keys.get(name, name)}"
 
-    def weights(self) -> Weights:
+    def weights(self, family: Family) -> Weights:
         return _GgufWeights(self)
+
+    def check(self, model: LanguageModel) -> None:
+        """A file says nothing but its weights."""
 
     def tokenizer(self) -> Pieces:
         return tokenizer(self.file)

@@ -9,7 +9,7 @@ _HUB = "a model of Hugging Face's hub comes as a folder with `hf download NAME -
 
 def name_instead(name: str) -> str:
     """For a name that is neither a model that ships nor a folder."""
-    return f"`meshloom generate` also reads a GGUF file, or a folder: {_HUB}"
+    return f"`meshloom generate` also reads a GGUF file, an ONNX file, or a folder: {_HUB}"
 
 
 def instead(folder: Path) -> str:

@@ -1,4 +1,5 @@
-"""A language model of others: a folder that transformers' `save_pretrained` has written, or a GGUF file."""
+"""A language model of others: a folder that transformers' `save_pretrained` has written, a GGUF file, or an ONNX file
+beside a configuration."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from pydantic import ValidationError
 
 from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode
 
+from . import onnx_model
 from .equalisation import equalised
 from .families import FAMILIES, REFUSED
 from .family import Family
@@ -35,14 +37,16 @@ Accept = Callable[[LanguageModel], None]
 
 
 def is_stored(name: str) -> bool:
-    """Whether this names a model of others: a folder, or a file in it, or a GGUF file."""
-    return ModelFolder.has(Path(name)) or Path(name).suffix.lower() == SUFFIX
+    """Whether this names a model of others: a folder, or a file in it, a GGUF file or an ONNX file."""
+    return ModelFolder.has(Path(name)) or Path(name).suffix.lower() in (SUFFIX, onnx_model.SUFFIX)
 
 
 def _stored(path: Path) -> StoredModel:
     """Raises LanguageError."""
-    file = path.suffix.lower() == SUFFIX and not path.is_dir()
-    return GgufModel(GgufFile(path)) if file else ModelFolder(path)
+    if path.suffix.lower() == SUFFIX and not path.is_dir():
+        return GgufModel(GgufFile(path))
+    file = onnx_model.file_of(path)
+    return onnx_model.OnnxModel(file) if file else ModelFolder(path)
 
 
 def load(name: str, text: Path | None = None, context: int = 0, accept: Accept = lambda model: None) -> LanguageModel:
@@ -98,7 +102,7 @@ def of_stored(
     context = context or min(longest, CONTEXT)
     decoder = family.decoder
     with np.errstate(all="ignore"):
-        arrays = DecoderWeights(decoder, family.names, stored.weights()).arrays(context)
+        arrays = DecoderWeights(decoder, family.names, stored.weights(family)).arrays(context)
     for name, array in arrays.items():
         check_reach(stored.place, name, array)
     model = LanguageModel(
@@ -141,6 +145,7 @@ def of_stored(
             raise LanguageError(
                 f"model {model.name}: the text {text[:20]!r} has fewer than two tokens; calibrate with a longer one"
             )
+    stored.check(model)
     return equalised(model)
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from .checkpoint import CONFIG, GENERATION, TOKENIZER, FolderWeights, Weights, check_size, read_table
 from .instead import pulled, tokenizer_instead
-from .model import LanguageError
+from .model import LanguageError, LanguageModel
 from .tokenizer import Pieces
+
+if TYPE_CHECKING:
+    from .family import Family
 
 #: How classes of transformers' end whose models say something else than the next token.
 _OTHER_TASKS = ("Classification", "QuestionAnswering", "MultipleChoice", "MaskedLM")
@@ -35,7 +38,13 @@ class StoredModel(Protocol):
         """What the configuration itself calls a field, in errors."""
         ...
 
-    def weights(self) -> Weights: ...
+    def weights(self, family: Family) -> Weights:
+        """What a family's model of this configuration has."""
+        ...
+
+    def check(self, model: LanguageModel) -> None:
+        """Raises LanguageError where what is stored says something else than the model that was read of it."""
+        ...
 
     def tokenizer(self) -> Pieces: ...
 
@@ -88,8 +97,11 @@ class ModelFolder:
     def field(self, name: str) -> str:
         return name
 
-    def weights(self) -> Weights:
+    def weights(self, family: Family) -> Weights:
         return FolderWeights(self.folder)
+
+    def check(self, model: LanguageModel) -> None:
+        """A folder says nothing but its weights."""
 
     def tokenizer(self) -> Pieces:
         path = self.folder / TOKENIZER

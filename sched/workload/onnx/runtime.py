@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from .errors import OnnxError
 
 if TYPE_CHECKING:
     from onnx import ModelProto
-    from onnxruntime import InferenceSession
+    from onnxruntime import InferenceSession, SessionOptions
 
 
 #: What it says of files in a newer format than it knows, although nothing in them need be new.
@@ -22,11 +23,14 @@ _NOT_IN_THE_FILE = ("WeightBiasQuantization",)
 _ERRORS = "onnxruntime.capi.onnxruntime_pybind11_state"
 
 
-def session(model: ModelProto, name: str, *, mixed_signs: bool = False) -> InferenceSession:
-    """A session on the CPU. Raises OnnxError, naming the model `name`, when ONNX Runtime refuses the model.
+def on_one_thread(path: Path) -> InferenceSession:
+    """A session of a file as it is. Raises what ONNX Runtime raises."""
+    import onnxruntime
 
-    `mixed_signs`: it multiplies uint8 by int8. Pairs of such products would saturate on x86 processors without VNNI.
-    """
+    return onnxruntime.InferenceSession(str(path), _options(), providers=["CPUExecutionProvider"])
+
+
+def _options() -> SessionOptions:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -34,6 +38,17 @@ def session(model: ModelProto, name: str, *, mixed_signs: bool = False) -> Infer
     options.log_severity_level = 4  # errors are raised, too
     # it multiplies weights of 8 bits as real numbers, as the file says, instead of rounding what they multiply
     options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
+    return options
+
+
+def session(model: ModelProto, name: str, *, mixed_signs: bool = False) -> InferenceSession:
+    """A session on the CPU. Raises OnnxError, naming the model `name`, when ONNX Runtime refuses the model.
+
+    `mixed_signs`: it multiplies uint8 by int8. Pairs of such products would saturate on x86 processors without VNNI.
+    """
+    import onnxruntime
+
+    options = _options()
     if mixed_signs:  # not for others: ONNX Runtime would not find kernels for int8 by int8
         options.add_session_config_entry("session.x64quantprecision", "1")
         model = _with_bytes_of_their_own(model)
