@@ -54,6 +54,10 @@ class LanguageError(WorkloadError):
     """A file that is no language model, or a text that a model cannot take; the message names the mend."""
 
 
+class TokenError(LanguageError):
+    """A text that a model's tokenizer has no tokens for."""
+
+
 def check_reach(where: str, name: str, value: NDArray[Any]) -> None:
     """Raises LanguageError for numbers that are not finite, or that are beyond `FARTHEST`."""
     if not value.size or np.abs(value).max() <= FARTHEST:  # which says no for nan
@@ -194,7 +198,7 @@ class LanguageModel:
         try:
             tokens = self.tokenizer.tokens(text)
         except ValueError as error:
-            raise LanguageError(f"model {self.name} {error}") from error
+            raise TokenError(f"model {self.name} {error}") from error
         if (largest := max(tokens, default=0)) >= len(self.arrays["embedding"]):
             raise LanguageError(
                 f"model {self.name} has no embedding for token {largest} of its tokenizer; take the tokenizer that it "

@@ -19,7 +19,7 @@ from .family import Family
 from .form import DecoderWeights
 from .gguf_file import SUFFIX, GgufFile
 from .gguf_model import GgufModel
-from .model import SHIPPED, LanguageError, LanguageModel, check_reach
+from .model import SHIPPED, LanguageError, LanguageModel, TokenError, check_reach
 from .model import load as load_archive
 from .stored import ModelFolder, StoredModel
 
@@ -139,7 +139,7 @@ def of_stored(
     for text in (calibration, held_out):
         try:
             count = len(model.tokens(text))
-        except LanguageError as error:
+        except TokenError as error:
             raise LanguageError(f"{error}; calibrate with a text like those that it was trained with") from error
         if count < 2:
             raise LanguageError(
