@@ -69,6 +69,8 @@ def attention(s: Replacement) -> None:
     keys, values = (_behind(s, s.operand(4 + index), parts[1 + index], s.result(1 + index)) for index in range(2))
     if flat:
         keys, values = (_repeated(s, part, heads, groups) for part in (keys, values))
+    else:
+        keys, values = (_repeated_for(s, part, parts[0]) for part in (keys, values))
     scores = _scores(s, parts[0], keys)
     mask = s.operand(3)
     if mask and s.is_boolean(mask):
@@ -169,16 +171,24 @@ def _behind(s: Replacement, past: str, new: str, to: str) -> str:
 
 def _repeated(s: Replacement, x: str, heads: int, groups: int) -> str:
     """One for each head of the queries: heads of a group share it."""
-    if heads == groups:
-        return x
-    sizes = s.op("Shape", x)
-    first, rest = (
-        s.op("Slice", sizes, *(s.constant([each], np.int64) for each in (begin, end, 0)))
-        for begin, end in ((0, 2), (2, 4))
-    )
-    several = s.op("Concat", first, s.constant([heads // groups], np.int64), rest, axis=0)
-    wide = s.op("Expand", s.unsqueeze(x, 2), several)
-    return s.op("Reshape", wide, s.op("Concat", s.constant([0, heads], np.int64), rest, axis=0))
+    return x if heads == groups else _expanded(s, x, s.constant([heads // groups], np.int64))
+
+
+def _repeated_for(s: Replacement, x: str, queries: str) -> str:
+    """The same of heads whose number their shapes say."""
+    return _expanded(s, x, s.op("Div", _sizes(s, queries, 1, 2), _sizes(s, x, 1, 2)))
+
+
+def _expanded(s: Replacement, x: str, times: str) -> str:
+    """Each head so many times, one behind the other."""
+    first, groups, rest = (_sizes(s, x, begin, end) for begin, end in ((0, 1), (1, 2), (2, 4)))
+    wide = s.op("Expand", s.unsqueeze(x, 2), s.op("Concat", first, groups, times, rest, axis=0))
+    return s.op("Reshape", wide, s.op("Concat", first, s.op("Mul", groups, times), rest, axis=0))
+
+
+def _sizes(s: Replacement, x: str, begin: int, end: int) -> str:
+    """Some sizes of a tensor."""
+    return s.op("Slice", s.op("Shape", x), *(s.constant([each], np.int64) for each in (begin, end, 0)))
 
 
 def _scores(s: Replacement, query: str, keys: str) -> str:

@@ -204,7 +204,7 @@ def _group_normalization(s: Replacement) -> None:
 #: By operator, with its domain unless that is the standard one, to which ONNX Runtime adds two of its own. The standard
 #: has attention, rotary embedding and normalised groups, too; ONNX's domain for tables has scalers and linear models,
 #: QONNX's quantisers, AMD's own.
-_OPERATORS: Mapping[str, Callable[[Replacement], None]] = {
+OPERATORS: Mapping[str, Callable[[Replacement], None]] = {
     f"{MICROSOFT}.Attention": _attention,
     f"{MICROSOFT}.MultiHeadAttention": _multi_head_attention,
     f"{MICROSOFT}.SkipLayerNormalization": _skip_layer_normalization,
@@ -233,7 +233,7 @@ _OPERATORS: Mapping[str, Callable[[Replacement], None]] = {
 def _takes(node: NodeProto) -> bool:
     if operator_name(node) == f"{MICROSOFT}.FastGelu":
         return len(node.input) > 1 and bool(node.input[1])  # without an offset it is a function of one number
-    return operator_name(node) in _OPERATORS
+    return operator_name(node) in OPERATORS
 
 
 def without_contributed(model: ModelProto, name: str) -> ModelProto:
@@ -258,12 +258,12 @@ def without_contributed(model: ModelProto, name: str) -> ModelProto:
         instead = Replacement(node, opset, ranks, uses, kinds, constants)
         try:
             try:
-                _OPERATORS[operator_name(node)](instead)
+                OPERATORS[operator_name(node)](instead)
             except UnknownRank:
                 more = _inferred(result, model.graph.node[index:])
                 ranks, kinds = ranks | more[0], kinds | more[1]
                 instead = Replacement(node, opset, ranks, uses, kinds, constants)
-                _OPERATORS[operator_name(node)](instead)
+                OPERATORS[operator_name(node)](instead)
         except Refused as why:
             refused.append(NodeRefusal(node_name(node), operator_name(node), str(why), tuple(node.output)))
         result.graph.node.extend(instead.nodes)

@@ -11,6 +11,7 @@ from .floats import FloatNet
 from .load import check
 from .lowering import lower_nodes
 from .operators.table import operators_of
+from .passes.definitions import put_definitions_in_place
 from .passes.table import rewrite
 from .pins import Pin
 from .reader_context import ENDS
@@ -37,6 +38,9 @@ def fold(
     UnsupportedError with all nodes that the chip cannot run, OnnxError as `load.check` does.
     """
     table = operators_of(model)
-    context = FloatContext(rewrite(check(model, name, table.keys() | ENDS)), normalised, generous, cuts, lacks)
+    checked = check(model, name, table.keys() | ENDS)
+    if generous:
+        checked = put_definitions_in_place(checked, table.keys())
+    context = FloatContext(rewrite(checked), normalised, generous, cuts, lacks)
     lower_nodes(context, table)
     return build_network(context)

@@ -17,6 +17,7 @@ from .bounds import check_size
 from .contributed import without_contributed
 from .errors import NodeRefusal, OnnxError, Refused, UnsupportedError, node_name, operator_name
 from .functions import without_calls
+from .logarithms import join_logarithms_of_sums
 from .own_names import give_own_names
 from .packed_weights import with_whole_weights
 from .single_floats import make_floats_single
@@ -64,23 +65,30 @@ def load_model(path: str | Path) -> ModelProto:
     try:
         check_external(model, path)
         load_external_data_for_model(model, str(path.parent))
-        put_in_order(model.graph)
-        _open_negative_sizes(model)
-        give_tensors_for_maps(model)
-        for check_ in (check_opset, check_tensors, check_values, check_structure):
-            check_(model, str(path))
-        fill_sparse_weights(model, str(path))
-        flat = without_calls(model, str(path))
-        give_own_names(flat, str(path))
-        whole = with_whole_weights(flat, str(path))
-        make_floats_single(whole)
-        return without_contributed(whole, str(path))
+        return in_standard_form(model, str(path))
     except OnnxError:
         raise
     except (UnicodeDecodeError, TypeError) as error:
         raise OnnxError(f"{path}: is damaged: a name in it is no text; export or copy it again") from error
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
         raise OnnxError(f"{path}: its weights lie in another file that cannot be read: {one_line(error)}") from error
+
+
+def in_standard_form(model: ModelProto, name: str) -> ModelProto:
+    """A model, which is changed, as one whose operators are standard ones, with names and types that can be read.
+    `name` is for messages. Raises OnnxError for what no model has, and for what is not known of other operators."""
+    put_in_order(model.graph)
+    _open_negative_sizes(model)
+    give_tensors_for_maps(model)
+    for check_ in (check_opset, check_tensors, check_values, check_structure):
+        check_(model, name)
+    fill_sparse_weights(model, name)
+    flat = without_calls(model, name)
+    give_own_names(flat, name)
+    whole = with_whole_weights(flat, name)
+    make_floats_single(whole)
+    join_logarithms_of_sums(whole)
+    return without_contributed(whole, name)
 
 
 def _open_negative_sizes(model: ModelProto) -> None:
@@ -225,6 +233,17 @@ class CheckedModel:
         except shape_inference.InferenceError:
             return []
         return [*graph.value_info, *graph.output]
+
+    @cached_property
+    def _made(self) -> set[str]:
+        """The results of the file's own nodes."""
+        return {name for node in self.model.graph.node for name in node.output}
+
+    def in_file(self, name: str) -> str:
+        """The file's own tensor that one is named after which a pass has put in between (`instead`); else itself."""
+        while name not in self._made and "//" in name:
+            name = name.rpartition("//")[0]
+        return name
 
     @cached_property
     def readers(self) -> dict[str, list[NodeProto]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
@@ -68,7 +69,8 @@ class ReaderContext(ABC, Generic[V]):
     def refuse(self, node: Node, why: str | None) -> None:
         """Notes why a node cannot run (None: because of another one), and what its results would have been."""
         if why is not None:
-            self.problems.append(NodeRefusal(node_name(node), operator_name(node), why, tuple(node.output)))
+            results = tuple(dict.fromkeys(map(self.model.in_file, node.output)))
+            self.problems.append(NodeRefusal(node_name(node), operator_name(node), why, results))
         for name in node.output:
             if (stand_in := self.guess(name)) is not None:
                 self.views[name] = stand_in
@@ -110,31 +112,9 @@ class ReaderContext(ABC, Generic[V]):
         """Whether a node and all that follow it are of `ENDS`, each with one operand besides constants."""
         return node.output[0] in self._last_tensors
 
-    def _has_other_values(self, node: Node) -> bool:
-        """Whether a node of `ENDS` has other numbers than its operand: a Cast of real ones to whole ones cuts them, and
-        a Dropout in training draws which are left."""
-        from onnx import TensorProto
-
-        real = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16
-        if node.op_type == "Cast":
-            return attributes(node)["to"] not in real and self.model.types.get(node.input[0], real[0]) in real
-        if node.op_type != "Dropout" or len(node.input) < 3 or not node.input[2]:
-            return False
-        return node.input[2] not in self.constants or bool(self.constants[node.input[2]].any())
-
     @cached_property
     def _last_tensors(self) -> set[str]:
-        """The results of nodes at the end."""
-        last: set[str] = set()
-        read_inside: set[str] = set()  # by others, or not as their first operand
-        for node in reversed(self.model.nodes):
-            standard = node.domain in ("", "ai.onnx") and node.op_type in ENDS and not self._has_other_values(node)
-            if standard and len(set(node.output) - {""}) == 1 and node.output[0] not in read_inside:
-                last.add(node.output[0])
-                read_inside.update(node.input[1:])
-            else:
-                read_inside.update(reads(node))
-        return last
+        return last_tensors(self.model, self.constants)
 
     def end_notes(self) -> list[str]:
         """What was left out at the end, in a sentence for people; none if nothing was."""
@@ -144,3 +124,32 @@ class ReaderContext(ABC, Generic[V]):
         verb, they, do = ("is", "it", "does") if len(self.left) == 1 else ("are", "they", "do")
         what = "the order of classes" if any(node.op_type in SOFTMAX for node in self.left) else "values"
         return [f"{names} at the end {verb} left out: {they} {do} not change {what}."]
+
+
+def last_tensors(model: CheckedModel, constants: Mapping[str, NDArray[Any]]) -> set[str]:
+    """The results of nodes of `ENDS` that nothing but others of them follows, each with one operand besides
+    constants."""
+    last: set[str] = set()
+    read_inside: set[str] = set()  # by others, or not as their first operand
+    for node in reversed(model.nodes):
+        standard = node.domain in ("", "ai.onnx") and node.op_type in ENDS
+        standard = standard and not _has_other_values(model, node, constants)
+        if standard and len(set(node.output) - {""}) == 1 and node.output[0] not in read_inside:
+            last.add(node.output[0])
+            read_inside.update(node.input[1:])
+        else:
+            read_inside.update(reads(node))
+    return last
+
+
+def _has_other_values(model: CheckedModel, node: Node, constants: Mapping[str, NDArray[Any]]) -> bool:
+    """Whether a node of `ENDS` has other numbers than its operand: a Cast of real ones to whole ones cuts them, and a
+    Dropout in training draws which are left."""
+    from onnx import TensorProto
+
+    real = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16
+    if node.op_type == "Cast":
+        return attributes(node)["to"] not in real and model.types.get(node.input[0], real[0]) in real
+    if node.op_type != "Dropout" or len(node.input) < 3 or not node.input[2]:
+        return False
+    return node.input[2] not in constants or bool(constants[node.input[2]].any())

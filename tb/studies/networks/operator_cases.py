@@ -29,6 +29,7 @@ OPSET, IR_VERSION = 23, 10
 #: What each operator becomes, and where that ends.
 HOW: Mapping[str, tuple[str, str]] = {
     "Add": ("add; constants folded, or a depthwise layer; of one tensor a table", "two tensors"),
+    "Attention": ("as MatMul and Softmax", "no cache"),
     "AveragePool": (
         "average pools; with borders of fewer pixels one for each number, pasted; three axes: a conv behind",
         "no dilations",
@@ -42,8 +43,12 @@ HOW: Mapping[str, tuple[str, str]] = {
     "QLinearMatMul": ("as MatMul, with the file's scales or the nearest around 0", "constant scales"),
     "QuantizeLinear": ("nothing: the step of what it quantises", "one scale, or one for each channel of an input"),
     "Cast": ("nothing", "to floating point"),
+    "CastLike": ("nothing", "to floating point"),
+    "CenterCropPad": ("as Pad and Slice", "a constant shape"),
     "Clip": ("in the layer before, or a max pool; other bounds a table", ""),
+    "Compress": ("as Gather", "a constant condition"),
     "Concat": ("channels: planes of one tensor; rows, columns: a paste; else a change of layout before", ""),
+    "Constant": ("nothing", ""),
     "Conv": (
         "conv or depthwise; large kernels and strides as parts and phases in the channels, as is the third axis",
         "one to three axes",
@@ -60,18 +65,26 @@ HOW: Mapping[str, tuple[str, str]] = {
     "GatherND": ("as Gather", "constant indices"),
     "Gemm": ("a conv whose kernel is the map, or of 1x1 over several vectors", "one constant factor"),
     "GlobalAveragePool": ("average pools", "31x31 pixels, or sides with small divisors"),
+    "GlobalLpPool": ("as ReduceL1 or ReduceL2", "p of 1 or 2"),
     "GlobalMaxPool": ("max pools", "31x31 pixels, or sides with small divisors"),
+    "GroupNormalization": ("as InstanceNormalization, gains and offsets a depthwise layer", "epsilon is left out"),
     "Identity": ("nothing", ""),
     "InstanceNormalization": ("as LayerNormalization, without transposes", "epsilon is left out"),
     "LayerNormalization": (
         "less the mean, over the root mean square; a transpose before and behind; gains and offsets a depthwise layer",
         "the first result; epsilon is left out",
     ),
+    "LRN": ("a table, a conv over the channels, a table, and a mul", ""),
+    "LogSoftmax": ("less the maximum, less a table of the sum of exponentials", "at the end left out, or the host's"),
+    "LpNormalization": ("as ReduceL1 or ReduceL2, and Div", ""),
+    "LpPool": ("average pools between two tables", "p of 1 or 2; no dilations, no ceil_mode"),
     "MatMul": ("as Gemm, also with a matrix for each head; of two tensors a product, heads as groups of channels", ""),
     "MaxPool": (
         "max pools; beyond 31 one behind the other; three axes: Max of several maps",
         "one to three axes; no indices",
     ),
+    "Mean": ("as Sum, times a constant", ""),
+    "MeanVarianceNormalization": ("as LayerNormalization", "epsilon is left out"),
     "Mul": ("mul; constants folded, or a depthwise layer; of one tensor a table", "two tensors"),
     "Neg": ("folded, or a depthwise layer", ""),
     "PRelu": ("a table; with a slope for each channel a depthwise layer and an add behind it", "constant slopes"),
@@ -82,11 +95,15 @@ HOW: Mapping[str, tuple[str, str]] = {
     "ReduceL1": ("as ReduceSum, behind a table", ""),
     "ReduceL2": ("as ReduceSum, between two tables", ""),
     "ReduceLogSum": ("as ReduceSum, and a table", ""),
+    "ReduceLogSumExp": ("as ReduceMax, and a table of the sum of exponentials of what is left", ""),
     "ReduceMax": ("a max pool; over channels behind a transpose", ""),
     "ReduceMean": ("an average pool; over channels a conv, or behind a transpose", ""),
     "ReduceMin": ("as ReduceMax, between two tables", ""),
+    "ReduceProd": ("parts multiplied one by one", "64 along an axis"),
     "ReduceSum": ("an average pool with a larger scale; over channels a conv, or behind a transpose", ""),
     "ReduceSumSquare": ("as ReduceSum, behind a table", ""),
+    "ReverseSequence": ("as Gather", "equal, constant lengths"),
+    "RotaryEmbedding": ("parts of channels, multiplied and joined", "not interleaved"),
     "RMSNormalization": (
         "as LayerNormalization, without the mean: gains a depthwise layer or in the weights behind",
         "epsilon is left out",
@@ -98,6 +115,7 @@ HOW: Mapping[str, tuple[str, str]] = {
     "Scatter": ("as ScatterElements, its older name", "constant indices"),
     "ScatterElements": ("parts of both tensors, joined; sums a product with ones and zeros", "constant indices"),
     "ScatterND": ("as ScatterElements", "constant indices"),
+    "Shape": ("nothing: a constant", ""),
     "Slice": ("a slice; channels: a conv that selects them", "rows and columns move as wholes"),
     "STFT": ("a conv with waves", "one real signal"),
     "Softmax": (
@@ -130,7 +148,7 @@ HOW: Mapping[str, tuple[str, str]] = {
 
 
 #: Operators whose operands are all inputs of the network, if they are of floating point.
-OF_TENSORS = {"Add", "Concat", "Div", "MatMul", "Max", "Min", "Mul", "Sub", "Sum"}
+OF_TENSORS = {"Add", "Concat", "Div", "MatMul", "Max", "Mean", "Min", "Mul", "Sub", "Sum"}
 #: Inputs of others that are inputs of the network, besides the first.
 FACTORS: Mapping[str, tuple[str, ...]] = {"MatMulInteger": ("B",), "QLinearMatMul": ("b",)}
 
@@ -205,11 +223,11 @@ def cases() -> tuple[NodeTest, ...]:
 def outcome(case: NodeTest) -> Outcome:
     """Quantises, schedules and runs one case, and compares every byte, every cycle, and the result in real numbers."""
     from meshloom.sched.workload.onnx.dequantised import in_real_numbers
-    from meshloom.sched.workload.onnx.load import bound
+    from meshloom.sched.workload.onnx.load import bound, in_standard_form
     from meshloom.sched.workload.onnx.quantise import quantise_with_report
 
     try:
-        model = bound(case.model, {}, {}, case.name)
+        model = bound(in_standard_form(case.model, case.name), {}, {}, case.name)
         # a batch is one picture after the other; another first axis stays whole behind a batch of 1
         ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in model.graph.input}
         inputs = {

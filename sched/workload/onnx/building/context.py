@@ -83,7 +83,7 @@ class FloatContext(ReaderContext[View]):
         if super().fold(node):
             return True
         if node.op_type == "Shape" and node.input[0] in self.views:
-            self.constants[node.output[0]] = np.array(self.views[node.input[0]].shape, np.int64)[
+            self.constants[node.output[0]] = np.array(self.views[node.input[0]].padded_shape, np.int64)[
                 slice(attributes(node).get("start"), attributes(node).get("end"))
             ]
             return True

@@ -46,6 +46,17 @@ class View:
         return np.arange(prod(self.size)).reshape(self.shape) if self.index is None else self.index
 
     @property
+    def padded_shape(self) -> tuple[int, ...]:
+        """`shape` with the zeros of `pad`: of rows and columns, or, of three axes, of columns alone."""
+        if self.pad == NO_PAD:
+            return self.shape
+        top, left, bottom, right = self.pad
+        *others, columns = self.shape
+        if len(self.shape) > 3:
+            others[-1] += top + bottom
+        return (*others, columns + left + right)
+
+    @property
     def channels(self) -> int:
         return self.size[0]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -102,13 +102,13 @@ def lay_like(context: FloatContext, name: str, like: View, output: str) -> View:
     return replace(place(context, output, view.moved(index.reshape(1, *like.size))), shape=like.shape, index=like.index)
 
 
-def split_sum(node: Node) -> list[Node]:
-    """A sum of several tensors as sums of two, one after the other."""
+def split_sum(node: Node, constants: Container[str]) -> list[Node]:
+    """A sum of several tensors as sums of two, one after the other, constants last."""
     from onnx import helper
 
     sums: list[Node] = []
-    first = node.input[0]
-    for index, second in enumerate(node.input[1:]):
+    first, *others = sorted(node.input, key=lambda name: name in constants)
+    for index, second in enumerate(others):
         last = index == len(node.input) - 2
         output = node.output[0] if last else f"{node.output[0]}/of{index + 2}"
         sums.append(helper.make_node("Sum", [first, second], [output], output))
@@ -136,18 +136,16 @@ _Affine = Callable[[NDArray[np.float64]], PerChannel]
 
 
 def add(context: FloatContext, node: Node, attributes: Attributes) -> None:
-    if any(name in context.constants for name in node.input):
-        _with_constant(context, node, lambda x: (np.ones_like(x), x), lambda x: (np.ones_like(x), x))
-        return
     if len(node.input) == 1:
         context.pass_on(node)
-        return
-    if len(node.input) == 2:
+    elif len(node.input) > 2:
+        context.only_if_generous(f"adds {len(node.input)} tensors; an addition has two")
+        for part in split_sum(node, context.constants):
+            add(context, part, attributes)
+    elif any(name in context.constants for name in node.input):
+        _with_constant(context, node, lambda x: (np.ones_like(x), x), lambda x: (np.ones_like(x), x))
+    else:
         emit_sum(context, node, settle(context, node.input[0]), settle(context, node.input[1]))
-        return
-    context.only_if_generous(f"adds {len(node.input)} tensors; an addition has two")
-    for part in split_sum(node):
-        emit_sum(context, part, settle(context, part.input[0]), settle(context, part.input[1]))
 
 
 def subtract(context: FloatContext, node: Node, attributes: Attributes) -> None:

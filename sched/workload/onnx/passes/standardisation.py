@@ -158,9 +158,9 @@ class _PatternSearch:
         shape = self.model.inferred.get(node.input[0])
         if not options.get("keepdims", 1) or not axes:
             return None
-        if shape is None:
-            return -1 if list(axes) == [-1] else None
-        last = sorted(axis % len(shape) - len(shape) for axis in axes)
+        if shape is None and max(axes) >= 0:  # from the end they are known without it
+            return None
+        last = sorted(axes if shape is None else (axis % len(shape) - len(shape) for axis in axes))
         return last[0] if last == list(range(last[0], 0)) else None
 
     def _of(self, name: str, *operators: str) -> Node | None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from ..load import CheckedModel
 from .channels_last import resize_with_channels_first
 from .correlations import multiply_by_computed_filters
-from .factors import multiply_parts
 from .pads import move_pads_into_pools
 from .products import separate_computed_operands
 from .recurrence import unroll_recurrences
@@ -19,7 +18,6 @@ PASSES: Sequence[Callable[[CheckedModel], CheckedModel]] = (
     resize_with_channels_first,
     multiply_by_triangles,
     separate_computed_operands,
-    multiply_parts,
     multiply_by_computed_filters,
     join_standardisations,
     move_pads_into_pools,

@@ -91,6 +91,7 @@ CASES: dict[str, tuple[str, Arrays, str, str, dict[str, Any]]] = {
     "four axes": ("Attention", FOUR, "q k v", "y", {}),
     "four axes, mask": ("Attention", FOUR | {"m": normal(5, 7)}, "q k v m", "y", {"scale": 0.3}),
     "four axes, which count": ("Attention", FOUR | {"m": np.tri(5, 7, 2) > 0}, "q k v m", "y", {}),
+    "four axes, in groups": ("Attention", FOUR | {"k": normal(1, 2, 7, 8), "v": normal(1, 2, 7, 8)}, "q k v", "y", {}),
     "three axes": ("Attention", THREE, "q k v", "y", HEADS),
     "three axes, causal": ("Attention", THREE, "q k v", "y", HEADS | {"is_causal": 1, "softcap": 1.5}),
     "three axes, later": ("Attention", THREE | LATER, "q k v - pk pv", "y ck cv", HEADS),

@@ -202,7 +202,10 @@ def test_sums_of_all_pixels() -> None:
     [
         (lambda m: m.node("MatMul", ["x", m.node("Relu", "x", "r")], "y"), "operands have shapes"),
         (lambda m: m.node("MatMul", [m.normal(2, 5, 7), "x"], "y"), r"weights of shape \[2, 5, 7\] before"),
-        (lambda m: m.conv(m.node("LogSoftmax", "x", "l", axis=-1), "y", (4, 6, 1, 1)), "inside the network"),
+        (
+            lambda m: m.node("MatMul", [m.node("Hardmax", "x", "l"), m.normal(8, 4)], "y"),
+            r"n_l \(Hardmax\): no layer does that",
+        ),
     ],
 )
 def test_what_is_refused(build, message) -> None:

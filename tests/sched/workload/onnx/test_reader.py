@@ -170,6 +170,16 @@ def test_what_stands_at_the_end_need_not_run():
         from_onnx(model.build("y", "z"), "m")
 
 
+def test_a_softmax_inside_of_a_network_of_integers_is_refused():
+    model = IntegerModel(shape=(1, 2, 3, 3))
+    half = model.scale("half", 0.5)
+    real = model.node("DequantizeLinear", [model.conv("x", "a", WEIGHTS), half, "zero"], "real")
+    model.node("QuantizeLinear", [model.node("Softmax", [real], "prob", axis=1), half, "zero"], "q")
+    model.conv("q", "y", WEIGHTS)
+    with pytest.raises(UnsupportedError, match=r"Softmax\): inside the network; only one at its end can be left out"):
+        from_onnx(model.build("y"), "m")
+
+
 @pytest.mark.parametrize("real", [False, True])
 def test_whole_numbers_at_the_end(real):
     """Bytes that have more bits then are the same; real numbers are not."""

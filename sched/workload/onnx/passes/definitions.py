@@ -1,0 +1,317 @@
+"""Operators that have no layers of their own, as the operators that they are defined by.
+
+ONNX defines many of its operators by others, in a function body that belongs to the opset (CenterCropPad, CastLike,
+SwiGLU). Such bodies are put in place of what no operator's function here reads. `DEFINITIONS` are of operators that
+ONNX defines in words alone, or by numbers that 8 bits do not hold (the sum of exponentials without their maximum).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..constant_nodes import computable
+from ..errors import operator_name
+from ..instead import Instead
+from ..load import CheckedModel, Node, attributes
+from ..reader_context import ENDS, last_tensors
+
+if TYPE_CHECKING:
+    from onnx import FunctionProto
+
+#: From these opsets on the axes of a sum, and of a maximum or a mean, are an operand; a LogSoftmax is over one axis.
+_SUM_AXES, _AXES, _ONE_AXIS = 13, 18, 13
+#: What MeanVarianceNormalization adds to a deviation, as it is added to a variance.
+_EPSILON = 1e-9**2
+#: Powers from which 8 bits still hold the root.
+_HIGHEST_POWER = 2
+#: Factors along an axis that are written down.
+_MOST_FACTORS = 64
+#: How deep bodies may lie in each other.
+_DEEPEST = 4
+
+
+@dataclass
+class _Definition(Instead):
+    """The nodes that take the place of one."""
+
+    model: CheckedModel
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return attributes(self.node)
+
+    @property
+    def x(self) -> str:
+        return self.node.input[0]
+
+    @property
+    def y(self) -> str:
+        return self.node.output[0]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the operand; empty where it is not known before the model is read."""
+        return self.model.input_sizes.get(self.x) or self.model.inferred.get(self.x) or ()
+
+    @property
+    def axes(self) -> list[int]:
+        """What a reduction goes over: of an attribute or of a constant operand; all axes if it says none. Empty
+        where that or the operand's shape is not known, or nothing is reduced."""
+        some, rank = self.options.get("axes", []), len(self.shape)
+        if len(self.node.input) > 1 and self.node.input[1]:
+            known = self.model.constants.get(self.node.input[1])
+            if known is None:
+                return []
+            some = known.tolist()
+        if not some and self.options.get("noop_with_empty_axes"):
+            return []
+        return sorted({axis % rank for axis in some}) or list(range(rank))
+
+    def kept(self, x: str) -> None:
+        """The result of a reduction, whose axes are still there in `x`."""
+        keeps = self.options.get("keepdims", 1)
+        sizes = [1 if axis in self.axes else size for axis, size in enumerate(self.shape)]
+        self.reshape(x, *(size for axis, size in enumerate(sizes) if keeps or axis not in self.axes), to=self.y)
+
+    def reduced(self, operator: str, x: str, axes: Sequence[int], to: str = "", **options: Any) -> str:
+        """A reduction in the form that the model's opset has."""
+        since = _SUM_AXES if operator == "ReduceSum" else _AXES
+        if self.model.opset < since:
+            return self.op(operator, x, to=to, axes=list(axes), **options)
+        return self.op(operator, x, self.integers(*axes), to=to, **options)
+
+    def real(self, number: float) -> str:
+        return self.array(number, np.float32)
+
+
+def _mean(d: _Definition) -> bool:
+    whole = d.op("Sum", *d.node.input)
+    d.op("Mul", whole, d.real(1 / len(d.node.input)), to=d.y)
+    return True
+
+
+def _less_maximum(d: _Definition, axes: Sequence[int]) -> tuple[str, str, str]:
+    """The maximum over axes, the operand less that, and the logarithm of the sum of its exponentials."""
+    most = d.reduced("ReduceMax", d.x, axes)
+    less = d.op("Sub", d.x, most)
+    total = d.reduced("ReduceSum", d.op("Exp", less), axes)
+    return most, less, d.op("Log", total)
+
+
+def _log_softmax(d: _Definition) -> bool:
+    if d.y in last_tensors(d.model, d.model.constants):  # left out, or the host's
+        return False
+    old, rank = d.model.opset < _ONE_AXIS, len(d.shape)
+    axis = d.options.get("axis", 1 if old else -1)
+    if old and not rank:
+        return False
+    _, less, total = _less_maximum(d, range(axis % rank, rank) if old else [axis])
+    d.op("Sub", less, total, to=d.y)
+    return True
+
+
+def _log_sum_of_exponentials(d: _Definition) -> bool:
+    if not d.axes:
+        return False
+    most, _, total = _less_maximum(d, d.axes)
+    d.kept(d.op("Add", most, total))
+    return True
+
+
+def _product(d: _Definition) -> bool:
+    """Of the parts along each axis, one by one."""
+    if not d.axes or max(d.shape[axis] for axis in d.axes) > _MOST_FACTORS:
+        return False
+    whole = d.x
+    for axis in d.axes:
+        parts = [d.op("Gather", whole, d.integers(at), axis=axis) for at in range(d.shape[axis])]
+        whole = reduce(lambda before, part: d.op("Mul", before, part), parts)
+    d.kept(whole)
+    return True
+
+
+def _standardised(d: _Definition) -> bool:
+    """MeanVarianceNormalization; a first axis of 1 is no part of what is normalised."""
+    rank = len(d.shape)
+    whole = (axis % rank - rank for axis in d.options.get("axes", [0, 2, 3])) if rank else ()
+    axes = [axis for axis in whole if d.shape[axis] > 1]
+    if not axes:
+        return False
+    less = d.op("Sub", d.x, d.reduced("ReduceMean", d.x, axes))
+    variance = d.reduced("ReduceMean", d.op("Mul", less, less), axes)
+    d.op("Div", less, d.op("Sqrt", d.op("Add", variance, d.real(_EPSILON))), to=d.y)
+    return True
+
+
+def _power(d: _Definition, p: int) -> str:
+    """Each number's absolute value to the power of `p`."""
+    return d.op("Abs", d.x) if p == 1 else d.op("Mul", d.x, d.x)
+
+
+def _root(d: _Definition, x: str, p: int) -> None:
+    d.op("Identity" if p == 1 else "Sqrt", x, to=d.y)
+
+
+def _lp_pool(d: _Definition) -> bool:
+    """What average pools compute, as many times as a window has pixels."""
+    options = dict(d.options)
+    p = int(options.pop("p", 2))
+    if p > _HIGHEST_POWER or options.pop("ceil_mode", 0) or max(options.pop("dilations", [1])) > 1:
+        return False
+    means = d.op("AveragePool", _power(d, p), count_include_pad=1, **options)
+    _root(d, d.op("Mul", means, d.real(prod(options["kernel_shape"]))), p)
+    return True
+
+
+def _global_lp_pool(d: _Definition) -> bool:
+    p, rank = int(d.options.get("p", 2)), len(d.shape)
+    if rank < 3 or p > _HIGHEST_POWER:
+        return False
+    _root(d, d.reduced("ReduceSum", _power(d, p), range(2, rank)), p)
+    return True
+
+
+def _local_response_normalisation(d: _Definition) -> bool:
+    """Sums of neighbouring channels are a convolution of one pixel."""
+    options = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0} | d.options
+    size, rank = int(options["size"]), len(d.shape)
+    if rank < 3:
+        return False
+    before = np.subtract.outer(np.arange(d.shape[1]), np.arange(d.shape[1]))
+    near = (before <= (size - 1) // 2) & (-before <= size // 2)
+    w = (near * (options["alpha"] / size)).reshape(*near.shape, *[1] * (rank - 2))
+    biases = np.full(len(near), options["bias"])
+    divisors = d.op("Conv", d.op("Mul", d.x, d.x), d.array(w, np.float32), d.array(biases, np.float32))
+    d.op("Mul", d.x, d.op("Pow", divisors, d.real(-options["beta"])), to=d.y)
+    return True
+
+
+def _compress(d: _Definition) -> bool:
+    """With a constant condition."""
+    if (chosen := d.model.constants.get(d.node.input[1])) is None:
+        return False
+    places, axis = np.flatnonzero(chosen).tolist(), d.options.get("axis")
+    if axis is None:
+        d.op("Gather", d.reshape(d.x, -1), d.integers(*places), to=d.y, axis=0)
+    else:
+        d.op("Gather", d.x, d.integers(*places), to=d.y, axis=axis)
+    return True
+
+
+def _reverse_sequence(d: _Definition) -> bool:
+    """Of constant lengths, all equal."""
+    lengths, time = d.model.constants.get(d.node.input[1]), int(d.options.get("time_axis", 0))
+    if lengths is None or np.unique(lengths).size != 1 or not d.shape:
+        return False
+    places, length = list(range(d.shape[time])), int(lengths[0])
+    places[:length] = places[:length][::-1]
+    d.op("Gather", d.x, d.integers(*places), to=d.y, axis=time)
+    return True
+
+
+#: Writes the nodes; False where it cannot: then the node stays as it is, and is refused.
+DEFINITIONS: Mapping[str, Callable[[_Definition], bool]] = {
+    "Compress": _compress,
+    "GlobalLpPool": _global_lp_pool,
+    "LRN": _local_response_normalisation,
+    "LogSoftmax": _log_softmax,
+    "LpPool": _lp_pool,
+    "Mean": _mean,
+    "MeanVarianceNormalization": _standardised,
+    "ReduceProd": _product,
+    "ReduceLogSumExp": _log_sum_of_exponentials,
+    "ReverseSequence": _reverse_sequence,
+}
+
+
+def put_definitions_in_place(model: CheckedModel, readable: Container[str]) -> CheckedModel:
+    """The model with the nodes that define them in place of operators that are not `readable`."""
+    return model.with_nodes([other for node in model.nodes for other in _defined(model, node, readable, 0)])
+
+
+def _defined(model: CheckedModel, node: Node, readable: Container[str], depth: int) -> list[Node]:
+    """The nodes that take the place of a node."""
+    from onnx import defs
+
+    if node.domain not in ("", "ai.onnx") or operator_name(node) in readable or node.op_type == "Constant":
+        return [node]
+    if node.op_type in DEFINITIONS:
+        definition = _Definition(node, model)
+        return definition.nodes if DEFINITIONS[node.op_type](definition) else [node]
+    if node.op_type in ENDS or depth == _DEEPEST or not computable(node):
+        return [node]
+    try:
+        schema: Any = defs.get_schema(node.op_type, model.opset)  # onnx declares no functions of it
+    except defs.SchemaError:  # it is no operator of this opset
+        return [node]
+    if (body := _body(model, node, schema)) is None:
+        return [node]
+    return [other for inner in _called(node, schema, body) for other in _defined(model, inner, readable, depth + 1)]
+
+
+def _body(model: CheckedModel, node: Node, schema: Any) -> FunctionProto | None:
+    """The function body that ONNX has for an operator in the model's opset, if its nodes have none of their own."""
+    from onnx import FunctionProto
+
+    text = b""
+    if versions := [each for each in schema.context_dependent_function_opset_versions if each <= model.opset]:
+        text = schema.get_context_dependent_function_with_opset_version(
+            max(versions), node.SerializeToString(), [_type(model, name) for name in node.input]
+        )
+    elif versions := [each for each in schema.function_opset_versions if each <= model.opset]:
+        text = schema.get_function_with_opset_version(max(versions))
+    body = FunctionProto.FromString(text)
+    plain = body.node and all(computable(inner) for inner in body.node)
+    return body if plain else None
+
+
+def _type(model: CheckedModel, name: str) -> bytes:
+    """A tensor's type as ONNX's functions ask for it."""
+    from onnx import TypeProto, helper
+
+    if name in model.constants:
+        array = model.constants[name]
+        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+        return helper.make_tensor_type_proto(kind, array.shape).SerializeToString()
+    own = [value.type for value in model.inputs if value.name == name]
+    if own or name not in model.types:
+        return (own or [TypeProto()])[0].SerializeToString()
+    return helper.make_tensor_type_proto(model.types[name], model.inferred.get(name)).SerializeToString()
+
+
+def _called(node: Node, schema: Any, body: FunctionProto) -> list[Node]:
+    """The nodes of a body for what one node gives it."""
+    from onnx import NodeProto
+
+    operands = [*node.input, *[""] * len(body.input)]
+    names = {
+        "": "",
+        **dict(zip(body.input, operands, strict=False)),
+        **dict(zip(body.output, node.output, strict=False)),
+    }
+    defaults = {name: each.default_value for name, each in schema.attributes.items() if each.default_value.name}
+    options = defaults | {item.name: item for item in node.attribute}
+    instead = Instead(node)
+    for inner in body.node:
+        copy = NodeProto()
+        copy.CopyFrom(inner)
+        del copy.input[:], copy.output[:], copy.attribute[:]
+        copy.input.extend(names[name] for name in inner.input)
+        for at, name in enumerate(inner.output):
+            copy.output.append(names.setdefault(name, f"{instead.new(name)}_{at}" if at else instead.new(name)))
+        for item in inner.attribute:
+            if not item.ref_attr_name:
+                copy.attribute.append(item)
+            elif item.ref_attr_name in options:
+                own = copy.attribute.add()
+                own.CopyFrom(options[item.ref_attr_name])
+                own.name = item.name
+        copy.name = next(filter(None, copy.output))
+        instead.nodes.append(copy)
+    return instead.nodes

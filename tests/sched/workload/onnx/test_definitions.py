@@ -1,0 +1,124 @@
+"""Operators as those that they are defined by, by ONNX's own function bodies or by ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from meshloom.sched.workload.onnx.errors import UnsupportedError
+from meshloom.sched.workload.onnx.load import check, in_standard_form
+from meshloom.sched.workload.onnx.passes.definitions import put_definitions_in_place
+from meshloom.sched.workload.onnx.quantise import quantise_with_report
+
+from ...float_models import FloatModel, decibels, integer_outputs, run_float
+from .test_attention import keeps_its_meaning
+
+SHAPE = (1, 3, 6, 6)
+
+
+def between(opset: int, build: Callable[[FloatModel, str], str], channels: int = 8) -> FloatModel:
+    """What `build` makes between two convolutions, so that the host cannot do it."""
+    m = FloatModel(SHAPE, opset=opset)
+    m.conv(build(m, m.conv("x", "a", (8, 3, 1, 1))), "y", (4, channels, 1, 1))
+    return m
+
+
+def joined(m: FloatModel, x: str, reduced: str) -> str:
+    return m.node("Add", [x, reduced], "joined")
+
+
+@pytest.mark.parametrize(
+    ("opset", "build"),
+    [
+        (11, lambda m, x: m.node("LogSoftmax", x, "b")),
+        (18, lambda m, x: m.node("LogSoftmax", x, "b", axis=1)),
+        (13, lambda m, x: m.node("Mean", [x, m.node("Tanh", x, "t"), m.normal(8, 1, 1)], "b")),
+        (13, lambda m, x: m.node("MeanVarianceNormalization", x, "b")),
+        (13, lambda m, x: m.node("LRN", x, "b", size=3, alpha=0.1)),
+        (13, lambda m, x: m.node("LpPool", x, "b", kernel_shape=[2, 2], strides=[2, 1], pads=[0, 1, 0, 0])),
+        (13, lambda m, x: joined(m, x, m.node("GlobalLpPool", x, "b", p=1))),
+        (13, lambda m, x: joined(m, x, m.node("ReduceLogSumExp", x, "b", axes=[2, 3]))),
+        (13, lambda m, x: joined(m, x, m.node("ReduceProd", m.node("Tanh", x, "t"), "b", axes=[3]))),
+        (13, lambda m, x: m.node("Compress", [x, m.constant([1, 0, 1, 1], np.bool_)], "b", axis=2)),
+        (13, lambda m, x: m.node("ReverseSequence", [x, m.integers(4)], "b", batch_axis=0, time_axis=1)),
+        (18, lambda m, x: m.node("CenterCropPad", [x, m.integers(4, 9)], "b", axes=[2, 3])),
+        (21, lambda m, x: m.node("CastLike", [m.node("Sigmoid", x, "t"), x], "b")),
+    ],
+)
+def test_definitions_compute_what_the_operator_does(opset: int, build: Callable[[FloatModel, str], str]) -> None:
+    keeps_its_meaning(between(opset, build), "y", least=20)
+
+
+def test_a_reduction_that_drops_its_axes() -> None:
+    m = FloatModel(SHAPE, opset=13)
+    a = m.conv("x", "a", (8, 3, 1, 1))
+    sums = m.node("ReduceLogSumExp", a, "sums", axes=[-1, -2], keepdims=0)
+    m.node("Gemm", [sums, m.normal(8, 5)], "y")
+    keeps_its_meaning(m, "y")
+
+
+@pytest.mark.parametrize("opset", [11, 13, 18])
+@pytest.mark.parametrize("whole", [False, True])
+def test_logarithms_of_sums_of_exponentials_are_put_together_again(opset: int, whole: bool) -> None:
+    """The largest exponential is far beyond 8 bits."""
+    m = FloatModel(SHAPE, opset=opset)
+    a = m.node("Mul", ["x", m.constant(30.0)], "a")
+    e = m.node("Cast", m.node("Exp", m.node("Cast", a, "b", to=11), "e"), "f", to=1)
+    since = 18 if whole else 13
+    operands, options = ([e], {"axes": [1]}) if opset < since else ([e, m.integers(1)], {})
+    m.node("ReduceLogSum" if whole else "ReduceSum", operands, "s", **options)
+    b = "s" if whole else m.node("Log", "s", "l")
+    m.conv(b, "y", (4, 1, 1, 1))
+    model = in_standard_form(m.build("y"), "m")
+    data = m.data()
+    report = quantise_with_report(model, data)
+    exact = run_float(m.build("y"), data[0] / 10)["y"]
+    assert np.isfinite(exact).all()
+    assert decibels(exact, integer_outputs(report.graph, data[0] / 10)["y"]) > 20
+    assert report.snr_db > 30
+
+
+@pytest.mark.parametrize(
+    ("operator", "options"),
+    [
+        ("LogSoftmax", {"axis": 2}), ("LpPool", {"kernel_shape": [2, 2]}), ("ReduceLogSumExp", {"axes": [1]}),
+        ("ReduceProd", {"axes": [1]}),
+    ],
+)  # fmt: skip
+def test_at_the_end_they_are_the_hosts(operator: str, options: dict[str, int]) -> None:
+    m = FloatModel(SHAPE, opset=13)
+    m.node(operator, m.conv("x", "a", (8, 3, 1, 1)), "y", **options)
+    report = quantise_with_report(m.build("y"), m.data())
+    assert [layer.kind for layer in report.graph.layers] == ["conv"]
+    assert report.host is not None
+    assert [node.op_type for node in report.host.nodes] == [operator]
+
+
+@pytest.mark.parametrize("options", [{"p": 3}, {"ceil_mode": 1}])
+def test_pools_that_8_bits_do_not_hold_are_refused_as_such(options: dict[str, int]) -> None:
+    m = between(18, lambda m, x: m.node("LpPool", x, "b", kernel_shape=[2, 2], strides=[2, 2], **options))
+    with pytest.raises(UnsupportedError, match=r"n_b \(LpPool\): no layer does that"):
+        quantise_with_report(m.build("y"), m.data())
+
+
+def test_bodies_take_attributes_or_their_defaults() -> None:
+    """Opsets that ONNX Runtime does not have yet: the nodes alone."""
+    m = FloatModel(SHAPE, opset=28)
+    m.node("SwiGLU", ["x", "x"], "y", alpha=0.5)
+    m.node("SwiGLU", ["x", "x"], "z")
+    checked = check(m.build("y", "z"), "m", ())
+    gate, _, plain, _ = put_definitions_in_place(checked, {"Mul", "Swish"}).nodes
+    assert [helper.get_attribute_value(node.attribute[0]) for node in (gate, plain)] == [0.5, 1.0]
+    assert [node.op_type for node in (gate, plain)] == ["Swish", "Swish"]
+
+
+def test_random_numbers_and_bodies_with_bodies_stay() -> None:
+    m = FloatModel((1, 3, 4), opset=27)
+    m.node("LinearAttention", ["x"] * 3, "y", q_num_heads=1, kv_num_heads=1)
+    m.nodes[-1].output.append("state")
+    m.node("Bernoulli", "x", "z")
+    model = check(m.build("y", "z"), "m", ())
+    assert put_definitions_in_place(model, ()) is model
