@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..api.options import Json, examples
+from ..api.options import Json, MemoryLimit, Network, TimeLimit, examples
+from ..api.request import limited
 from .loadable import loadable
 from .outputs import listing_screen, put_list
 
@@ -34,6 +35,9 @@ def schedulers(
         str | None,
         typer.Argument(metavar="NAME", help="Show the options of this one; also PACKAGE.MODULE:NAME, FILE.py:NAME."),
     ] = None,
+    time_limit: TimeLimit = None,
+    memory_limit: MemoryLimit = None,
+    network: Network = False,
     json: Json = None,
 ) -> None:
     """List the schedulers, including those of installed packages, or show the options of one.
@@ -64,7 +68,8 @@ def schedulers(
         entries += [entry(each, ("texts",)) for each in tokens]
         put_list(json, SchedulerList(schedulers=tuple(entries), broken=tuple(broken)))
         return
-    scheduler, models = _options(name)
+    with limited(time_limit, memory_limit, network):
+        scheduler, models = _options(name)
     screen.print(f"{scheduler.name}: {scheduler.summary or 'says nothing about itself'}", markup=False, soft_wrap=True)
     for model in dict.fromkeys(models.values()):
         show(options_table(" and ".join(kind for kind in models if models[kind] is model), model), screen)
@@ -89,7 +94,7 @@ def _options(name: str) -> tuple[Scheduler | OnlineMaker | TokenMaker, dict[str,
         return online, {"serving": online.options}
     if base in TOKENS.names():
         return TOKENS.get(base), {"texts": Options}
-    if ":" not in base and base not in REGISTRY.names():
+    if ":" not in base and not base.endswith(".py") and base not in REGISTRY.names():
         hint = near_or_all(base, [*REGISTRY.names(), *ONLINE.names(), *TOKENS.names()])
         raise SchedulerError(
             f"unknown scheduler {base!r}; {hint}; others are named by package.module:NAME or FILE.py:NAME"

@@ -92,14 +92,26 @@ def test_schedule_says_how_it_ended(bad: Path, scheduler: str, kind: str, what: 
     assert shown.stderr == f"error: {error_of(scheduler, what)}\n"
 
 
-@pytest.mark.parametrize("command", ["schedule", "run"])
-def test_limits_hold_while_its_file_is_loaded_too(bad: Path, command: str) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("schedule", "gemm:4x4x4", "--chip", "tiny", "--scheduler"),
+        ("run", "gemm:4x4x4", "--scheduler"),
+        ("schedulers",),
+    ],
+)
+def test_limits_hold_while_its_file_is_loaded_too(bad: Path, command: tuple[str, ...]) -> None:
     bad.write_text("while True:\n    pass\n", encoding="utf-8")
-    shown = invoke(command, "gemm:4x4x4", "--chip", "tiny", "--scheduler", "bad.py:made", "--time-limit", "0.3")
+    shown = invoke(*command, "bad.py:made", "--time-limit", "0.3")
     assert shown.exit_code == 2
     assert shown.stderr.startswith(
         "error: scheduler bad.py:made cannot be loaded: no result within 0.3 seconds (--time"
     )
+
+
+def test_the_options_of_a_file_are_those_of_a_scheduler_in_it(bad: Path) -> None:
+    shown = invoke("schedulers", "bad.py")
+    assert (shown.exit_code, "bad.py is not a scheduler; name the one in it" in shown.stderr) == (2, True)
 
 
 def test_run_makes_a_row_of_it_and_the_others_run(bad: Path) -> None:
