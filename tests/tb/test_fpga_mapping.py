@@ -24,6 +24,15 @@ _PLAIN = (
 )
 
 
+def _plain(folder: Path, netlist: str, top: str) -> None:
+    """Writes `cells.v` with a module `netlist` of what its cells do."""
+    design = json.loads((folder / netlist).read_text())
+    for cell in design["modules"][top]["cells"].values():  # Yosys has another way to say that there is no net
+        cell["connections"] = {port: bits for port, bits in cell["connections"].items() if bits != ["x"]}
+    (folder / "read.json").write_text(json.dumps(design))
+    yosys(f"read_json read.json; rename {top} netlist; {_PLAIN.format(top='netlist', out='cells.v')}", folder, "cells")
+
+
 def _simulated(folder: Path, *sources: str) -> str:
     """What the module `bench` prints in Icarus Verilog."""
     subprocess.run(["iverilog", "-g2012", "-s", "bench", "-o", "sim", *sources], cwd=folder, check=True)
@@ -132,8 +141,7 @@ def test_the_cells_of_an_array_compute_what_it_does(multipliers: int | None, res
     assert kinds["CCU2C"] >= 4 * (sum_bits(CHIP) + 1) // 2
     multiplier = next((cell for cell in cells.values() if cell["type"] == "MULT18X18D"), None)
     (tmp_path / "multiplier.v").write_text(_multiplier(multiplier) if multiplier else "")
-    model = f"read_json system.json; rename system netlist; {_PLAIN.format(top='netlist', out='cells.v')}"
-    yosys(model, tmp_path, "cells")
+    _plain(tmp_path, "system.json", "system")
     files = ["bench.v", "system.v", "array.v", "cells.v", "multiplier.v"]
     assert _simulated(tmp_path, *files).strip() == "0 wrong, 1"
 
@@ -184,14 +192,10 @@ def test_sums_differences_and_comparisons_are_right_in_carry_chains(tmp_path: Pa
     cells = json.loads((tmp_path / "cells.json").read_text())["modules"]["sums"]["cells"]
     carries = [cell["connections"] for cell in cells.values() if cell["type"] == "CCU2C"]
     # a chain begins without a carry that nextpnr would have to bring, and ends without one that it would lead out
-    assert sum("CIN" not in each for each in carries) >= len(bits) // 2
-    assert all(isinstance(each["CIN"][0], int) for each in carries if "CIN" in each)
-    assert {each["COUT"][0] for each in carries if "COUT" in each} == {
-        each["CIN"][0] for each in carries if "CIN" in each
-    }
-    yosys(
-        f"read_json cells.json; rename sums netlist; {_PLAIN.format(top='netlist', out='cells.v')}", tmp_path, "cells"
-    )
+    come, go = ([each[port][0] for each in carries] for port in ("CIN", "COUT"))
+    assert come.count("x") == go.count("x") >= len(bits) // 2
+    assert {*come} == {*go}
+    _plain(tmp_path, "cells.json", "sums")
     assert _simulated(tmp_path, "bench.v", "read.v", "cells.v").strip() == "0 wrong of 20000"
 
 

@@ -18,6 +18,8 @@ SUMS = Path(__file__).with_name("ecp5_sums.v")
 _BITS, _LEAST_OPERAND, _LEAST_PRODUCT = 18, 2, 9
 #: INIT of the bit by which a carry enters a chain, as `SUMS` has it: whatever comes before it is lost.
 _START = 0x000A
+#: A port without a net, in Yosys' JSON.
+_NO_NET = "x"
 #: Operands and product of a processing element.
 _ELEMENT = (8, 8, 16)
 
@@ -68,9 +70,9 @@ def _end_chains(module: dict[str, Any]) -> None:
     for cell in cells.values():
         wires = cell["connections"]
         if cell["type"] == "CCU2C" and not read.intersection(wires.get("COUT", ())):
-            wires.pop("COUT", None)
+            wires["COUT"] = [_NO_NET]
         if cell["type"] == "CCU2C" and int(cell["parameters"]["INIT0"], 2) == _START:
-            wires.pop("CIN", None)
+            wires["CIN"] = [_NO_NET]
 
 
 def _pattern(bits: int) -> str:

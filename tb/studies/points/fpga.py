@@ -40,15 +40,13 @@ STEPS: tuple[Changes, ...] = (
     (("boot_host", True),),
     (("memory_streams", False),),
     (("fire_times", False),),
-    (("mover_queue", 4),),
 )
 SMALL4: Changes = tuple(change for step in STEPS for change in step)
 #: The same with its vector unit.
 SMALL_VECTOR: Changes = tuple(change for change in SMALL4 if change[0] != "core.vec_ops")
 #: What examples/boards/fpga8_quad.toml has otherwise: four 8x8 cores of the same kind.
 QUAD8: Changes = (
-    *(change for change in SMALL4 if change[0] != "mover_queue"),
-    ("mover_queue", 2),
+    *SMALL4,
     *((name, 8) for name in ("lanes", "rows", "cols", "dram.bytes_per_cycle")),
     ("floorplan", ("core core dram host core core",)),
 )
