@@ -23,14 +23,17 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from ..spec.config import ChipConfig
+from ..wiring.ecc import COLLISIONS
 from .readable import NAMING, contracts_of, readable, waivers
 
 if TYPE_CHECKING:
     from amaranth.hdl import Value
 
-SCRIPT = (
-    "read_rtlil source; hierarchy -top {top}; proc; opt_clean; opt; wreduce; opt_clean; write_verilog -noattr target"
-)
+SCRIPT = "read_rtlil source; hierarchy -top {top}; proc; opt_clean; opt; wreduce; opt_clean; write_verilog target"
+#: What Yosys writes of a choice whose cases exclude each other, as an attribute; tools read the older comment, too.
+_PARALLEL = re.compile(r"^ *\(\* parallel_case \*\)\n( *case.*)$", re.MULTILINE)
+#: Yosys's attributes, but those of memories, which `hw.wiring.ecc` has set.
+_ATTRIBUTE = re.compile(rf"(?:^ *)?\(\* (?!(?:{'|'.join(COLLISIONS)})\b)[^*]*\*\)(?:\n| )", re.MULTILINE)
 #: Runs a script of Yosys, in a process of its own: an internal error of the tool ends the process it runs in.
 YOSYS = """
 import contextlib, ctypes, signal, sys
@@ -152,7 +155,11 @@ def verilog(config: ChipConfig, gated: bool = False, observed: bool = False, loo
 
 def optimised(text: str, top: str) -> str:
     """RTLIL as Verilog, with next-state copies turned into enabled registers. Raises as `by_yosys`."""
-    return by_yosys(text, SCRIPT.format(top=top), "endmodule")
+    return _with_few_attributes(by_yosys(text, SCRIPT.format(top=top), "endmodule"))
+
+
+def _with_few_attributes(text: str) -> str:
+    return _ATTRIBUTE.sub("", _PARALLEL.sub(r"\1 // synopsys parallel_case", text))
 
 
 def by_yosys(text: str, script: str, end: str) -> str:
@@ -217,7 +224,7 @@ def files(config: ChipConfig) -> dict[str, str]:
     contracts: dict[str, str] = {}
     try:
         named = SCRIPT.format(top="chip").replace("write_verilog", NAMING)
-        text = by_yosys(rtlil(config, contracts=contracts), named, "endmodule")
+        text = _with_few_attributes(by_yosys(rtlil(config, contracts=contracts), named, "endmodule"))
     except EmitError as error:
         raise EmitError(f"Verilog of {config.name} failed: {error}") from error
     return {

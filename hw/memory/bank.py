@@ -15,7 +15,8 @@ class Bank(wiring.Component):
     """`spm_words` words with one write and one read port.
 
     A write is accepted every cycle and is visible to reads from the next cycle on; a read accepted in cycle t returns
-    its word in t + 1. With `ecc`: `corrected` and `lost` (`hw.wiring.ecc`).
+    its word in t + 1, which is undefined if it is written in t (`word_memory`). With `ecc`: `corrected` and `lost`
+    (`hw.wiring.ecc`).
     """
 
     write: stream.Interface

@@ -8,9 +8,10 @@ number. Zeros are a valid word, and so is every word of a memory that nobody has
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from itertools import combinations
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from amaranth.hdl import Cat, Const, Elaboratable, Module, Signal, Value, unsigned
 from amaranth.lib import wiring
@@ -18,6 +19,9 @@ from amaranth.lib.memory import Memory, ReadPort, WritePort
 from amaranth.lib.wiring import Out
 
 from ..spec.config import ChipConfig, check_bits
+
+#: What says to Yosys and to Vivado that a word which is read while it is written is of no use.
+COLLISIONS: Mapping[str, Any] = {"no_rw_check": 1, "rw_addr_collision": "no"}
 
 
 @lru_cache
@@ -164,9 +168,17 @@ class CodedMemory(Elaboratable):
         return m
 
 
-def word_memory(bits: int, depth: int, ecc: bool, part: int | None = None) -> Memory | CodedMemory:
-    """A memory of words of `bits` bits; with `ecc`, each part of `part` bits (by default: the word) has a code."""
-    return CodedMemory(bits, depth, part or bits) if ecc else Memory(shape=unsigned(bits), depth=depth, init=[])
+def word_memory(
+    bits: int, depth: int, ecc: bool, part: int | None = None, *, old: bool = False
+) -> Memory | CodedMemory:
+    """A memory of words of `bits` bits; with `ecc`, each part of `part` bits (by default: the word) has a code.
+
+    A word that is read in the cycle in which it is written is its `old` one, or with a code. Else it is undefined: no
+    unit uses it, and no program that the checker accepts. Synthesis then needs nothing around a block RAM.
+    """
+    if ecc:
+        return CodedMemory(bits, depth, part or bits)
+    return Memory(shape=unsigned(bits), depth=depth, init=[], attrs={} if old else dict(COLLISIONS))
 
 
 def coded_data(port: ReadPort | CodedRead) -> Signal:

@@ -1,0 +1,108 @@
+"""Words that are read while they are written: no unit uses them, so synthesis may leave them undefined."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from amaranth.hdl import Elaboratable, Module, Mux, Signal
+from amaranth.lib.memory import Memory
+
+from meshloom.hw.assembly.verilog import verilog
+from meshloom.hw.core import matrix, vector
+from meshloom.hw.memory import bank
+from meshloom.hw.spec.config import load
+from meshloom.hw.wiring import ecc
+
+from . import test_matrix, test_vector
+
+
+class _Shown:
+    """A read port whose words, if they collided with a write, are wrong in all bits."""
+
+    def __init__(self, port: Any, number: int) -> None:
+        self.port, self.addr, self.en = port, port.addr, port.en
+        self.data = Signal.like(port.data, name=f"shown_{number}")
+
+
+class CollidingMemory(Elaboratable):
+    """A memory with ports as `Memory` has them."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory, self._reads, self._writes = memory, list[_Shown](), list[Any]()
+
+    def write_port(self, **options: Any) -> Any:
+        self._writes.append(self.memory.write_port(**options))
+        return self._writes[-1]
+
+    def read_port(self, *, domain: str = "sync") -> Any:
+        self._reads.append(_Shown(self.memory.read_port(domain=domain), len(self._reads)))
+        return self._reads[-1]
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.memory = self.memory
+        for number, shown in enumerate(self._reads):
+            collision, collided = Signal(name=f"collision_{number}"), Signal(name=f"collided_{number}")
+            for write in self._writes:
+                with m.If(write.en.any() & (write.addr == shown.addr)):
+                    m.d.comb += collision.eq(1)
+            with m.If(shown.en):
+                m.d.sync += collided.eq(collision)
+            m.d.comb += shown.data.eq(Mux(collided, ~shown.port.data, shown.port.data))
+        return m
+
+
+@pytest.fixture
+def collisions(monkeypatch: pytest.MonkeyPatch) -> list[CollidingMemory]:
+    """Puts such memories into cores and scratchpads."""
+    memories: list[CollidingMemory] = []
+
+    def memory(bits: int, depth: int, coded: bool, part: int | None = None, *, old: bool = False) -> Any:
+        plain = ecc.word_memory(bits, depth, coded, part, old=old)
+        if coded or old:
+            return plain
+        assert isinstance(plain, Memory)
+        memories.append(CollidingMemory(plain))
+        return memories[-1]
+
+    for module in (matrix, vector, bank):
+        monkeypatch.setattr(module, "word_memory", memory)
+    return memories
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", test_matrix.CHIPS)
+def test_the_matrix_unit_uses_none(name: str, collisions: list[CollidingMemory]) -> None:
+    test_matrix.test_random_sequences(name, 0)
+    assert len(collisions) >= 4
+
+
+@pytest.mark.slow
+def test_nor_do_the_shortest_gemms(collisions: list[CollidingMemory]) -> None:
+    test_matrix.test_shortest_gemms_back_to_back(False)
+    test_matrix.test_memories_are_usable_while_gemms_run(True)
+    assert collisions
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", test_vector.CHIPS)
+def test_the_vector_unit_uses_none(name: str, collisions: list[CollidingMemory]) -> None:
+    test_vector.test_random_sequences(name)
+    assert collisions
+
+
+@pytest.mark.slow
+def test_nor_do_both_at_once(collisions: list[CollidingMemory]) -> None:
+    test_vector.test_gemms_and_vecs_at_once_do_not_disturb_each_other()
+    assert collisions
+
+
+def test_verilog_says_so_of_words_and_of_nothing_else() -> None:
+    text = verilog(load("tiny"))
+    attributes = r"""  \(\* no_rw_check = 32'd1 \*\)\n  \(\* rw_addr_collision = "no" \*\)\n  reg \[\d+:0\] (\w+) """
+    memories = re.findall(attributes, text)
+    assert set(memories) >= {"a_mem", "b_mem", "acc_mem", "out_mem"}
+    assert text.count("(* ") == 2 * len(memories)
+    assert not any("ring" in name for name in memories)
