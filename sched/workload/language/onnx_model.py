@@ -153,9 +153,9 @@ class _OnnxWeights(Weights):
         if not name.startswith(self._stem):
             return
         number, _, own = place.removeprefix(self._stem).partition(".")
-        for field, others in _GENAI_NAMES.items():
-            if own and own == getattr(layout, field):
-                yield from (f"layers.{number}.{other}.{kind}" for other in others)
+        fields = tuple(field for field in _GENAI_NAMES if own and own == getattr(layout, field))
+        names = _GENAI_NAMES[fields[0]] if len(fields) == 1 else _FUSED.get(fields, ())
+        yield from (f"layers.{number}.{each}.{kind}" for each in names)
 
     def _part(self, name: str) -> Reals | None:
         """A product whose rows are some of another's here, or that has those of several: of queries, keys and values,
@@ -180,12 +180,17 @@ class _OnnxWeights(Weights):
 
 
 #: What GenAI calls the products and normalisations of a layer, by the fields of a layout.
-_GENAI_NAMES = {
+_GENAI_NAMES: dict[str, tuple[str, ...]] = {
     **{name: (f"attn.{name}_proj",) for name in "qkvo"},
     "q_norm": ("attn.q_norm",), "k_norm": ("attn.k_norm",),
     "gate": ("mlp.gate_proj",), "up": ("mlp.up_proj", "mlp.fc1"), "down": ("mlp.down_proj", "mlp.fc2"),
     "attend": ("input_layernorm",), "feed": ("post_attention_layernorm", "input_layernorm"),
 }  # fmt: skip
+#: The same of products that are one in the model.
+_FUSED: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("q", "k", "v"): ("attn.qkv_proj",),
+    ("gate", "up"): ("mlp.gate_up_proj",),
+}
 
 
 def _expected(layout: TensorLayout, layers: int) -> Iterator[str]:

@@ -59,8 +59,9 @@ class SharedDram:
         try:
             graph = replace(graph, begin=self.begin, constants=self._places)
             prepared = prepare(graph, self.chip, on_progress, scheduler)
+            behind = self._aligned(max(self.begin, end(prepared, self.chip)))
             for each in (*self._steps, prepared):
-                readout.plan(each.program, self.chip, stats_words(self.chip), end(prepared, self.chip))
+                readout.plan(each.program, self.chip, stats_words(self.chip), behind)
         except (DoesNotFit, ProgramError):
             return None
         return prepared

@@ -72,6 +72,17 @@ def test_what_genai_writes(options: dict[str, Any], tmp_path: Path) -> None:
     assert differs(*read(folder)) <= {4: 0.5, 8: 0.03}.get(options.get("bits", 0), 0)
 
 
+@pytest.mark.parametrize("packed", [True, False])
+def test_products_that_are_one_in_the_model(packed: bool, tmp_path: Path) -> None:
+    """Phi 3's queries, keys and values, and gates, as GenAI has them: together or apart."""
+    folder = drawn(tmp_path / "mine", heads=4, groups=2)
+    genai(folder, folder / "model.onnx", packed=packed)
+    whole = pretrained.load(str(folder))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "phi3"}))
+    assert differs(whole, pretrained.load(str(folder / "model.onnx"))) == 0
+
+
 def _outside(source: Path, path: Path) -> None:
     onnx.save(onnx.load(source), str(path), save_as_external_data=True, location="weights", size_threshold=100)
 
