@@ -44,6 +44,8 @@ _NORMS = {
 }  # fmt: skip
 #: What does not change whose weights they are.
 _SAME = {"Transpose", "Cast", "Identity", "DequantizeLinear", "QuantizeLinear", "Reshape"}
+#: The input that has the numbers of tokens, and another name of the table of which it takes rows.
+TOKENS = "input_ids"
 #: What exporters and quantisers put behind the name of a tensor.
 _ENDINGS = re.compile(r"(_quantized|_fp16|_transposed|_DequantizeLinear_Output|/weights|_Q[48])+$")
 
@@ -94,7 +96,8 @@ class OnnxFile:
             yield from self._product(node, place)
         elif node.op_type == "Gather":
             if (found := self._embedding(node)) is not None:
-                yield Tensor(self._names(node.input[0], place, "weight"), found)
+                words = (TOKENS,) if self._given(node.input[1]) == TOKENS else ()
+                yield Tensor((*self._names(node.input[0], place, "weight"), *words), found)
         elif node.op_type in _NORMS:
             for at, kind in zip(_NORMS[node.op_type], ("weight", "bias"), strict=True):
                 if at < len(node.input) and (array := self._constant(node.input[at])) is not None:
@@ -102,6 +105,8 @@ class OnnxFile:
         elif node.op_type in ("Mul", "Add"):
             for name in node.input:
                 if (array := self._constant(name)) is None or array.ndim != 1 or array.size < 2:
+                    continue
+                if self._root(name).endswith("_scale"):  # of integers
                     continue
                 whole = node.op_type == "Mul"
                 kind = "weight" if whole or self._root(name).endswith(".weight") else "bias"
@@ -159,7 +164,15 @@ class OnnxFile:
 
     def _root(self, name: str) -> str:
         """The initialiser that a constant is made of."""
-        while (node := self._makers.get(name)) is not None and node.op_type in _SAME:
+        return self._back(name, _SAME)
+
+    def _given(self, name: str) -> str:
+        """The input that numbers of rows are."""
+        return self._back(name, {*_SAME, "Unsqueeze", "Squeeze", "Flatten"})
+
+    def _back(self, name: str, operators: set[str]) -> str:
+        """What a tensor is made of by these operators."""
+        while (node := self._makers.get(name)) is not None and node.op_type in operators:
             name = node.input[0]
         return name
 

@@ -7,7 +7,7 @@ is seen by running it: ONNX Runtime's scores of a few tokens must be those of wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -18,7 +18,7 @@ from . import reference
 from .checkpoint import CONFIG, INDEX, WEIGHTS, Weights, read_table
 from .layout import TensorLayout
 from .model import LanguageError, LanguageModel, Reals
-from .onnx_file import OnnxFile, Tensor
+from .onnx_file import TOKENS, OnnxFile, Tensor
 from .onnx_witness import scores
 from .stored import ModelFolder
 
@@ -113,7 +113,15 @@ class _OnnxWeights(Weights):
     def __init__(self, file: OnnxFile, family: Family) -> None:
         super().__init__(file.path)
         self._layout, self._form = family.names, family.decoder
-        self._tensors = _by_name(file.tensors, list(_expected(self._layout, self._form.shape.layers)))
+        layout, shape, named = self._layout, self._form.shape, _by_name(file.tensors)
+        sizes = {shape.width, shape.each, shape.heads * shape.each, shape.groups * shape.each}
+        products = [tensor for tensor in file.tensors if tensor.product]
+        gains = [tensor for tensor in file.tensors if tensor.whole and tensor.array.size in sizes]
+        self._tensors = (
+            named
+            | _by_order(named, products, _in_order(layout, shape.layers, _PRODUCTS, "lm_head"))
+            | _by_order(named, gains, _in_order(layout, shape.layers, _GAINS, layout.last))
+        )
 
     def __contains__(self, name: str) -> bool:
         return self._found(name) is not None
@@ -132,7 +140,9 @@ class _OnnxWeights(Weights):
     def _found(self, name: str) -> Reals | None:
         """A tensor as transformers has it."""
         own = name.removeprefix(self._layout.prefix)
-        for each in (own, *self._others(own)):
+        prefix = self._layout.prefix.split(".")
+        ends = (".".join(prefix[first:]) + own for first in range(len(prefix)))  # a layer's may end like another one
+        for each in (*ends, *self._others(own)):
             if (tensor := self._tensors.get(each)) is not None:
                 if tensor.product:
                     return tensor.array.T if self._layout.transposed and own.startswith(self._stem) else tensor.array
@@ -149,7 +159,7 @@ class _OnnxWeights(Weights):
         layout, (place, kind) = self._layout, name.rsplit(".", 1)
         last = f"layers.{self._form.shape.layers}.final_norm_layernorm"
         if place in (layout.last, layout.embedding):
-            yield f"{last if place == layout.last else 'embed_tokens'}.{kind}"
+            yield from (f"{last}.{kind}",) if place == layout.last else (f"embed_tokens.{kind}", TOKENS)
         if not name.startswith(self._stem):
             return
         number, _, own = place.removeprefix(self._stem).partition(".")
@@ -193,25 +203,32 @@ _FUSED: dict[tuple[str, ...], tuple[str, ...]] = {
 }
 
 
-def _expected(layout: TensorLayout, layers: int) -> Iterator[str]:
-    """The products in the order in which a decoder multiplies by them."""
-    for layer in range(layers):
-        for names in ((layout.q, layout.k, layout.v), (layout.o,), (layout.gate, layout.up), (layout.down,)):
-            yield from (f"{layout.layer.format(layer)}{name}.weight" for name in dict.fromkeys(names) if name)
-    yield "lm_head.weight"
+_PRODUCTS = ("q", "k", "v", "o", "gate", "up", "down")
+_GAINS = ("attend", "q_norm", "k_norm", "o_norm", "feed", "down_norm")
 
 
-def _by_name(tensors: list[Tensor], expected: list[str]) -> dict[str, Tensor]:
-    """Tensors by the ends of their names; products that say nothing of theirs by their order, if there are as many as
-    the family has."""
+def _in_order(layout: TensorLayout, layers: int, fields: tuple[str, ...], last: str) -> list[str]:
+    """The weights of these fields of a layout in the order in which a decoder comes to them."""
+    own = dict.fromkeys(name for name in (getattr(layout, field) for field in fields) if name)
+    names = (f"{layout.layer.format(layer)}{name}" for layer in range(layers) for name in own)
+    return [f"{name}.weight" for name in (*names, last) if name]
+
+
+def _by_name(tensors: Sequence[Tensor]) -> dict[str, Tensor]:
+    """Tensors by the ends of their names, the surest first."""
     result: dict[str, Tensor] = {}
     ordered = sorted(tensors, key=lambda tensor: not tensor.product)  # scales stand where their product does
-    for rank in range(2):
+    for rank in range(3):
         for tensor in ordered:
             parts = tensor.names[rank].split(".") if rank < len(tensor.names) else []
-            for first in range(len(parts) - 1):
+            for first in range(max(1, len(parts) - 1)):
                 result.setdefault(".".join(parts[first:]), tensor)
-    products = [tensor for tensor in tensors if tensor.product]
-    if len(products) == len(expected) and not any(name in result for name in expected):
-        result |= dict(zip(expected, products, strict=True))
     return result
+
+
+def _by_order(named: Mapping[str, Tensor], tensors: list[Tensor], expected: list[str]) -> dict[str, Tensor]:
+    """Tensors by their order, if there are as many as the family has, and those with names have theirs."""
+    own = {id(tensor) for tensor in tensors}
+    pairs = dict(zip(expected, tensors, strict=False))
+    others = (name for name in expected if id(named.get(name)) in own and named[name] is not pairs.get(name))
+    return {} if len(tensors) != len(expected) or any(others) else pairs

@@ -20,6 +20,8 @@ from meshloom.sched.workload.language.model import LanguageError, LanguageModel
 from ..language_models import decoder
 from ..onnx_decoders import drawn, exported, genai, gpt2
 
+FILES = Path(__file__).parent / "onnx_decoders"
+
 
 def read(folder: Path, file: Path | None = None) -> tuple[LanguageModel, LanguageModel]:
     """The model of a folder's safetensors, and that of its ONNX file when these are gone."""
@@ -60,6 +62,18 @@ def test_weights_that_are_no_other_way_round(tmp_path: Path) -> None:
     folder = decoder("gpt2", tmp_path)
     gpt2(folder, folder / "decoder_model.onnx")
     assert differs(*read(folder, folder / "decoder_model.onnx")) < 1e-6
+
+
+@pytest.mark.parametrize("path", sorted(FILES.iterdir()), ids=lambda path: path.stem)
+def test_files_of_exporters(path: Path, tmp_path: Path) -> None:
+    """As PyTorch's exporters write them (`scripts/tiny_onnx_decoders.py`), also in integers: the newer one names
+    neither nodes nor what it has turned round or added to, and the embedding like the product that it is tied to."""
+    folder = decoder(path.stem.partition("_")[0], tmp_path)
+    shutil.copy(path, folder / "model.onnx")
+    quantize_dynamic(path, folder / "model_uint8.onnx", weight_type=QuantType.QUInt8, per_channel=True)
+    whole, model = read(folder)
+    assert differs(whole, model) < 1e-6
+    assert differs(whole, pretrained.load(str(folder / "model_uint8.onnx"))) < 0.02
 
 
 @pytest.mark.parametrize("options", [{}, {"packed": False}, {"bias": True}, {"bits": 4}, {"bits": 8}])
