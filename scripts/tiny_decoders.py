@@ -92,6 +92,13 @@ DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "falcon": ("Falcon", NAMED | {"num_kv_heads": 2, "new_decoder_architecture": True}),
     "gpt_bigcode": ("GPTBigCode", LEARNED),
     "opt": ("OPT", NAMED | {"ffn_dim": 24, "word_embed_proj_dim": WIDTH, "pad_token_id": 1}),
+    "bloom": ("Bloom", {
+        "vocab_size": TOKENS, "hidden_size": 12, "n_layer": LAYERS, "n_head": 6, "seq_length": CONTEXT,
+    }),
+    "mpt": ("Mpt", {
+        "vocab_size": TOKENS, "d_model": 12, "n_layers": LAYERS, "n_heads": 6, "max_seq_len": CONTEXT,
+    }),
+    "falcon_alibi": ("Falcon", NAMED | {"alibi": True, "bias": True}),
 }  # fmt: skip
 
 

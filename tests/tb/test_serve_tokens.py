@@ -74,7 +74,7 @@ def served(scenario: TextScenario, scheduler: str, device: str | None = None, ch
     return run
 
 
-@pytest.mark.parametrize("family", ["random", "qwen2"])
+@pytest.mark.parametrize("family", ["random", "qwen2", "bloom"])
 def test_a_text_has_the_same_numbers_in_any_company(family: str, tmp_path: Path) -> None:
     """Side by side with a chunk of another, in a chunk with places that are left over, or alone."""
     model = random_model() if family == "random" else pretrained.load(str(decoder(family, tmp_path)), context=16)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from .families_distance import Bloom, Mpt
 from .families_layer import Cohere, Falcon, GptJ, GptNeoX, Olmo, Phi, StableLm, StarCoder2
 from .families_learned import Gpt2, GptBigCode, GptNeo, Opt
 from .families_rms import Gemma, Gemma2, Gemma3, Granite, Llama, Olmo2, Phi3, Qwen3, SmolLm3
-from .family import ALIBI, Family
+from .family import Family
 
 FAMILIES: Mapping[str, type[Family]] = {
+    "bloom": Bloom,
     "cohere": Cohere,
     "falcon": Falcon,
     "gemma": Gemma,
@@ -23,6 +25,7 @@ FAMILIES: Mapping[str, type[Family]] = {
     "granite": Granite,
     "llama": Llama,
     "mistral": Llama,
+    "mpt": Mpt,
     "olmo": Olmo,
     "olmo2": Olmo2,
     "olmo3": Olmo2,
@@ -38,10 +41,8 @@ FAMILIES: Mapping[str, type[Family]] = {
 _EXPERTS = "its layers have experts, which are read from an .npz file only (scripts/train_language.py)"
 #: What a chip has nothing for.
 REFUSED: Mapping[str, str] = {
-    "bloom": ALIBI,
     "gemma3": "it reads pictures, too; save its text model alone (model.language_model, gemma3_text)",
     "mixtral": _EXPERTS,
-    "mpt": ALIBI,
     "qwen2_moe": _EXPERTS,
     "qwen3_moe": _EXPERTS,
 }

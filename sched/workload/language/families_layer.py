@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated, Literal
 
-from pydantic import AliasChoices, Field, model_validator
+from pydantic import AliasChoices, Field
 
-from .family import ALIBI, ALL, LLAMA, Activation, Epsilon, Layers, RotaryFamily, Share, Size, Width
+from .distance import slopes
+from .family import ALL, LLAMA, Activation, Epsilon, Layers, RotaryFamily, Share, Size, Width
 from .form import DecoderForm
 from .layout import TensorLayout
 from .rotary import Base, Factor
 
-_NEO_X = TensorLayout(
+NEO_X = TensorLayout(
     "gpt_neox.", "layers.{}.", embedding="embed_in", last="final_layer_norm",
     attend="input_layernorm", feed="post_attention_layernorm",
     q="attention.query_key_value", k="attention.query_key_value", v="attention.query_key_value", by_group=True,
@@ -24,7 +25,7 @@ class GptNeoX(RotaryFamily):
     """GPT-NeoX (Pythia): biases, positions turn a part of each head, a layer's products read what its attention
     reads."""
 
-    layout, centred, share, partial = _NEO_X, True, 0.25, True
+    layout, centred, share, partial = NEO_X, True, 0.25, True
 
     hidden_act: Activation = "gelu"
     epsilon: Epsilon = Field(1e-5, validation_alias="layer_norm_eps")
@@ -155,10 +156,10 @@ class Cohere(RotaryFamily):
 
 
 class Falcon(RotaryFamily):
-    """Falcon, without ALiBi: queries, keys and values of a group of heads are side by side."""
+    """Falcon: queries, keys and values of a group of heads are side by side."""
 
     layout = replace(
-        _NEO_X, prefix="transformer.", layer="h.{}.", embedding="word_embeddings", last="ln_f",
+        NEO_X, prefix="transformer.", layer="h.{}.", embedding="word_embeddings", last="ln_f",
         **dict.fromkeys("qkv", "self_attention.query_key_value"), o="self_attention.dense",
     )  # fmt: skip
     centred = True
@@ -176,12 +177,6 @@ class Falcon(RotaryFamily):
     parallel_attn: bool = True
     new_decoder_architecture: bool = False
     num_ln_in_parallel_attn: Literal[1, 2] | None = None
-
-    @model_validator(mode="after")
-    def _without_alibi(self) -> Falcon:
-        if self.alibi:
-            raise ValueError(ALIBI)
-        return self
 
     @property
     def groups(self) -> int:
@@ -205,4 +200,8 @@ class Falcon(RotaryFamily):
 
     @property
     def decoder(self) -> DecoderForm:
-        return replace(super().decoder, parallel=self._parallel)
+        decoder = replace(super().decoder, parallel=self._parallel)
+        if not self.alibi:
+            return decoder
+        own = tuple(slope * self.each**-0.5 for slope in slopes(self.num_attention_heads))
+        return replace(decoder, rotary=(), slopes=own)

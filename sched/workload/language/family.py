@@ -28,8 +28,6 @@ Width = Annotated[int, Field(ge=1, le=1 << 16)]
 Layers = Annotated[int, Field(ge=1, le=1 << 12)]
 Epsilon = Annotated[float, Field(gt=0, le=1)]
 Share = Annotated[float, Field(gt=0, le=1)]
-#: Why no chip has what some families do to scores.
-ALIBI = "scores depend on the distance of tokens (ALiBi), for which a chip has no input"
 LayerKind = Literal["full_attention", "sliding_attention"]
 #: Where Llama's tensors are, and those of many others.
 LLAMA = TensorLayout(

@@ -54,6 +54,7 @@ class DecoderForm:
     embedded: float = 1.0
     added: float = 1.0
     scored: float = 1.0
+    slopes: tuple[float, ...] = ()
 
 
 class DecoderWeights:
@@ -66,7 +67,8 @@ class DecoderWeights:
     def arrays(self, context: int) -> Arrays:
         """All weights. Raises LanguageError."""
         decoder, layout, width = self.decoder, self.layout, self.decoder.shape.width
-        arrays: Arrays = {"embedding": self._added(self.tensors.matrix(layout.embedding, 0, width) * decoder.embedded)}
+        rows = self.tensors.matrix(layout.embedding, 0, width) * decoder.embedded
+        arrays: Arrays = {"embedding": self._added(self._embedded(rows))}
         if layout.position:
             rows = self.tensors.matrix(layout.position, decoder.positions + decoder.skipped, width)
             arrays["position"] = self._added(rows[decoder.skipped :][:context])
@@ -76,6 +78,15 @@ class DecoderWeights:
         head = head.times(decoder.scored)
         arrays |= {"output": head.w} | ({"output.bias": head.bias} if head.bias.any() else {})
         return {name: np.ascontiguousarray(array, np.float32) for name, array in arrays.items()}
+
+    def _embedded(self, rows: Reals) -> Reals:
+        """Rows of the embedding, normalised if they are."""
+        if not self.layout.embedded:
+            return rows
+        gains, shift = self.tensors.gains(self.layout.embedded, rows.shape[1])
+        less = rows - rows.mean(axis=-1, keepdims=True)
+        over = less / np.sqrt(np.mean(np.square(less), axis=-1, keepdims=True) + np.float32(self.decoder.epsilon))
+        return over * gains + shift
 
     def _layer(self, layer: int) -> Arrays:
         tensors, layout = self.tensors, self.layout

@@ -72,13 +72,18 @@ def named(name: str, text: int, texts: int) -> str:
     return name if texts == 1 else f"{name}@{text}"
 
 
-def attended(context: int, heads: int, new: int, total: int) -> dict[str, NDArray[np.int8]]:
-    """The inputs `keep` and `mask`, int8 [1, heads * new, 1, context], when the last of `total` tokens are `new`."""
+def attended(
+    context: int, heads: int, new: int, total: int, slopes: Sequence[float] = ()
+) -> dict[str, NDArray[np.int8]]:
+    """The inputs `keep` and `mask`, int8 [1, heads * new, 1, context], when the last of `total` tokens are `new`.
+    `slopes`: by head, how many steps less the score of a key is with each token that it is farther away."""
     key = np.arange(context) - context  # -1: the last token
     query = np.arange(new) - new
     counts = (key[None, :] <= query[:, None]) & (key[None, :] >= -total)
     counts = np.tile(counts, (heads, 1))[None, :, None, :]
-    return {"keep": counts.astype(np.int8), "mask": np.where(counts, 0, -128).astype(np.int8)}
+    apart = (key[None, :] - query[:, None]) * np.array(slopes or (0.0,) * heads)[:, None, None]
+    less = np.clip(np.rint(apart), -128, 0).reshape(counts.shape)
+    return {"keep": counts.astype(np.int8), "mask": np.where(counts, less, -128).astype(np.int8)}
 
 
 class StepBuilder:

@@ -54,6 +54,11 @@ class Integers:
         return self._products[key]
 
     @cached_property
+    def slopes(self) -> tuple[float, ...]:
+        """Those of the model in steps of scores, which are the same in all layers (ALiBi); none without."""
+        return tuple(slope / self.steps["0/scores"] for slope in self.model.slopes)
+
+    @cached_property
     def _products(self) -> dict[tuple[str, str, str, float], Filters]:
         return {}
 
@@ -113,6 +118,9 @@ def integers(model: LanguageModel, weight_bits: int = 8) -> Integers:
         steps[name] = sizes.covered() / 127
         if not steps[name] > 0:
             raise LanguageError(f"model {model.name}: all values of {name} are 0 over its calibration text; train it")
+    if model.slopes:  # one input says how far keys are away
+        names = [f"{layer}/scores" for layer in range(model.layers)]
+        steps |= dict.fromkeys(names, max(steps[name] for name in names))
     return Integers(model, steps, weight_bits)
 
 

@@ -75,8 +75,9 @@ class LanguageModel:
     `rotary`: of each layer, None for one in which positions turn nothing; () without: a model with rotary positions
     has no `position`, and looks at `longest` tokens. `parallel`: a layer's products read what its attention reads;
     `bare`: they read the residual as it is. `reach`: tokens that it could look at with another context, 0 for no more.
-    `gain`: of scores, 0 for one over the root of a head's width; `epsilon`: beside a mean of squares. `ends`: tokens
-    behind which a text is over.
+    `gain`: of scores, 0 for one over the root of a head's width; `slopes`: by head, by how much the score of a key is
+    less with each token that it is farther away (ALiBi), () for none; `epsilon`: beside a mean of squares. `ends`:
+    tokens behind which a text is over.
 
     `N/k.weight` and `N/v.weight` may have fewer rows than `N/q.weight`, whose heads then share keys and values: those
     of a group follow each other. `N/o.weight` reads the first head of each group, then the second of each, ...
@@ -105,6 +106,7 @@ class LanguageModel:
     output_cap: float = 0.0
     epsilon: float = 1e-6
     ends: tuple[int, ...] = ()
+    slopes: tuple[float, ...] = ()
 
     @property
     def width(self) -> int:

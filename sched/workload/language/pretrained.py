@@ -124,6 +124,7 @@ def of_stored(
         output_cap=decoder.output_cap,
         epsilon=decoder.epsilon,
         ends=stored.ends(),
+        slopes=decoder.slopes,
     )
     if model.width > LONGEST_ROW:
         raise LanguageError(

@@ -17,6 +17,10 @@ Tokens = NDArray[np.int64]
 Watch = Callable[[str, Reals], None]
 
 
+#: Scores so far below 0 count for nothing beside one of 0.
+_FAR = np.float32(8)
+
+
 def _ignore(_name: str, _value: Reals) -> None:
     """For callers that want the scores only."""
 
@@ -78,6 +82,8 @@ def _scores(model: LanguageModel, tokens: Tokens, watch: Watch) -> Reals:
     x = embedded(model, tokens)
     count, by_head = len(tokens), (len(tokens), model.groups, -1, model.head_width)
     causal = np.triu(np.full((count, count), -np.inf, np.float32), 1)
+    slopes = np.array(model.slopes, np.float32).reshape(-1, model.sharing, 1, 1)
+    apart = slopes * np.minimum(np.arange(count) - np.arange(count)[:, None], 0).astype(np.float32)
     watch("x", x)
     for layer in range(model.layers):
         y = _read(model, f"{layer}/attend", x, watch)
@@ -91,6 +97,9 @@ def _scores(model: LanguageModel, tokens: Tokens, watch: Watch) -> Reals:
             watch(f"{layer}/uncapped", seen)
             scored, seen = (capped(each, model.score_cap) for each in (scored, seen))
         watch(f"{layer}/scores", seen)
+        if model.slopes:
+            scored = scored + apart
+            watch(f"{layer}/scores", np.maximum(np.where(causal < 0, np.float32(0), scored), -_FAR))
         e = np.exp(scored + causal - (scored + causal).max(axis=-1, keepdims=True))
         mixed = (e / e.sum(axis=-1, keepdims=True) @ v).transpose(2, 1, 0, 3).reshape(count, -1)
         watch(f"{layer}/mixed", mixed)

@@ -386,5 +386,5 @@ def _scorer(numbers: Integers, size: int) -> Callable[[NDArray[np.int64]], NDArr
         return lambda tokens: walk.step([(tokens, empty)], golden, every=True).scores[0]
     graph = step_graph(numbers, size)
     past = {cache.past: np.zeros(graph.value(cache.past).shape, np.int8) for cache in graph.caches}
-    fixed = attended(model.context, model.heads, size, size) | past
+    fixed = attended(model.context, model.heads, size, size, numbers.slopes) | past
     return lambda tokens: golden_values(graph, numbers.entered(tokens, 0) | fixed)["scores"][0, :, 0].T

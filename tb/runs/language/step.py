@@ -101,9 +101,9 @@ class LanguageStep:
 
     def inputs(self, tokens: NDArray[np.int64], caches: Caches) -> dict[str, NDArray[np.int8]]:
         """What the network reads: `tokens` behind those of `caches`, int8 [W, tokens so far]."""
-        context, before = self.integers.model.context, next(iter(caches.values())).shape[1]
+        model, before = self.integers.model, next(iter(caches.values())).shape[1]
         arrays = self.integers.entered(tokens, before)
-        arrays |= attended(context, self.integers.model.heads, self.tokens, before + self.tokens)
+        arrays |= attended(model.context, model.heads, self.tokens, before + self.tokens, self.integers.slopes)
         for cache in self.graph.caches:
             width = self.graph.value(cache.past).width
             past = np.zeros((1, self.integers.model.key_width, 1, width), np.int8)

@@ -108,7 +108,7 @@ class BatchStep:
                 row = np.zeros((*entered.shape[:3], places), np.int8)
                 row[..., places - len(tokens) :] = entered
                 rows.setdefault(name, []).append(row)
-            counts = attended(model.context, model.heads, places, before + len(tokens))
+            counts = attended(model.context, model.heads, places, before + len(tokens), self.integers.slopes)
             arrays |= {named(name, text, len(self.news)): array for name, array in counts.items()}
             pasts = {cache.new: cache.past for cache in self.graph.caches}
             for name, new in self._names(text).items():

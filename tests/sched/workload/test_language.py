@@ -11,6 +11,7 @@ import pytest
 from meshloom.hw.spec.config import load as load_chip
 from meshloom.sched.workload.graph import Graph
 from meshloom.sched.workload.language import reference
+from meshloom.sched.workload.language.distance import slopes
 from meshloom.sched.workload.language.graph import attended, step_graph
 from meshloom.sched.workload.language.integers import COVERED, LargestSizes, integers
 from meshloom.sched.workload.language.model import LanguageError, LanguageModel, load, model_of
@@ -113,7 +114,7 @@ def run(graph: Graph, model: LanguageModel, tokens: Any, caches: dict[str, Any])
     """A step in ONNX Runtime: its scores [tokens, V], and the caches behind it."""
     numbers, new = integers(model), len(tokens)
     before = next(iter(caches.values())).shape[1]
-    inputs = numbers.entered(tokens, before) | attended(model.context, model.heads, new, before + new)
+    inputs = numbers.entered(tokens, before) | attended(model.context, model.heads, new, before + new, numbers.slopes)
     for cache in graph.caches:
         inputs[cache.past] = np.full(graph.value(cache.past).shape, 77, np.int8)  # what does not count is not looked at
         if before:
@@ -121,6 +122,19 @@ def run(graph: Graph, model: LanguageModel, tokens: Any, caches: dict[str, Any])
     values = golden_values(graph, inputs)
     after = {name: np.concatenate([array, values[name][0, :, 0]], axis=1) for name, array in caches.items()}
     return values["scores"][0, :, 0].T, after
+
+
+def test_scores_are_less_with_the_distance() -> None:
+    """By as many steps as the slope of a head says, down to the least number; of the first token behind others."""
+    mask = attended(4, 2, 2, 3, (1.5, 60.0))["mask"]
+    assert mask[0, :, 0].tolist() == [
+        [-128, -2, 0, -128], [-128, -3, -2, 0],
+        [-128, -60, 0, -128], [-128, -120, -60, 0],
+    ]  # fmt: skip
+    assert attended(4, 1, 1, 4, (60.0,))["mask"].ravel().tolist() == [-128, -120, -60, 0]
+    assert slopes(4) == (1 / 4, 1 / 16, 1 / 64, 1 / 256)
+    assert slopes(6) == (*slopes(4), 2**-1, 2**-3)
+    assert integers(random_model()).slopes == ()
 
 
 def test_a_prompt_gives_the_same_numbers_however_it_is_cut() -> None:
