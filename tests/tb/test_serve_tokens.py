@@ -124,6 +124,7 @@ def test_every_tensor_is_right_on_the_rtl(folder: Path) -> None:
     assert [(text.ttft, text.met, text.text) for text in model.texts] == [(text.ttft, True, "") for text in run.texts]
 
 
+@pytest.mark.slow
 def test_what_steps_share_nobody_loads_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bench hands out wrong bytes of all weights that another step has loaded, and of all constants that the same
     step has: every byte is right. Another run begins anew."""
@@ -162,7 +163,7 @@ def test_steps_lie_behind_the_caches_of_all_seats(folder: Path) -> None:
     """Also those of fewer texts; what a step takes does not depend on those that were made before it."""
     numbers, chip = integers(random_model()), load_chip("tiny")
     shared = [SharedDram(chip, 3 * seat_words(random_model(), chip)) for _ in range(2)]
-    news = ((4,), (4, 1), (1, 1), (1,))
+    news = ((4,), (4, 1), (1,))
     steps = [BatchStep(numbers, each, chip, "loop_order:effort=quick", shared=shared[0]) for each in news]
     last = [BatchStep(numbers, each, chip, "loop_order:effort=quick", shared=shared[1]) for each in ((4,), (1,))][-1]
     assert last.predicted == steps[-1].predicted

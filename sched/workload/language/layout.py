@@ -32,8 +32,8 @@ class TensorLayout:
     Products that have one name are rows of one matrix: q, k and v one after the other, or with `by_group` those of the
     first group of heads (its queries, its key, its value), of the second, ...; gate and up one after the other.
     `transposed`: weights are [inputs, outputs]. A normalisation whose name is "" has no gains; `o_norm` and `down_norm`
-    are of what a layer adds to the residual, `q_norm` and `k_norm` of queries and keys, `embedded` of embeddings: none if
-    "".
+    are of what a layer adds to the residual, `q_norm` and `k_norm` of queries and keys, `embedded` of embeddings: none
+    if "".
     """
 
     prefix: str
