@@ -90,6 +90,20 @@ class OnnxFile:
         except (ValueError, IndexError, TypeError, RecursionError) as error:
             raise _damaged(self.path, one_line(error)) from error
 
+    @property
+    def epsilon(self) -> float | None:
+        """What its normalisations add to a mean of squares, if they say it."""
+        norms = (_attributes(node) for node in self.nodes if node.op_type in _NORMS)
+        return next((float(each["epsilon"]) for each in norms if "epsilon" in each), None)
+
+    @property
+    def base(self) -> float | None:
+        """Of rotary positions whose sines it has in a table."""
+        sines = self._raw("sin_cache") if "sin_cache" in self._initialisers else None
+        if sines is None or sines.ndim != 2 or min(sines.shape) < 2 or not 0 < sines[1, 1] <= 1:
+            return None
+        return float(f"{np.arcsin(np.float64(sines[1, 1])) ** -sines.shape[1]:.5g}")  # it is a round number
+
     def _of(self, node: NodeProto) -> Iterator[Tensor]:
         place = _place(node)
         if node.op_type in _PRODUCTS:

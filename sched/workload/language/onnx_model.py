@@ -20,7 +20,7 @@ from .layout import TensorLayout
 from .model import LanguageError, LanguageModel, Reals
 from .onnx_file import TOKENS, OnnxFile, Tensor
 from .onnx_witness import scores
-from .stored import ModelFolder
+from .stored import ModelFolder, end_tokens
 
 if TYPE_CHECKING:
     from .family import Family
@@ -32,6 +32,12 @@ _NAMES = (
     "model_uint8", "model_quantized", "model_q8", "model_q4", "model_q4f16", "model_bnb4",
 )  # fmt: skip
 _GENAI = "genai_config.json"
+#: Where that has what a configuration of transformers' says.
+_SIZES = {
+    "model_type": "type", "hidden_size": "hidden_size", "num_hidden_layers": "num_hidden_layers",
+    "num_attention_heads": "num_attention_heads", "num_key_value_heads": "num_key_value_heads",
+    "head_dim": "head_size", "max_position_embeddings": "context_length",
+}  # fmt: skip
 #: Tokens whose scores are compared, and how far these may be apart, in parts of their spread: of weights as they are,
 #: of 16 bits, and of integers, with which ONNX Runtime rounds what they multiply, too.
 _COMPARED, _FAR = 12, {"float": 2e-3, "half": 5e-2, "integer": 0.3}
@@ -47,9 +53,7 @@ def file_of(path: Path) -> Path | None:
         return None
     files = [file for place in (folder, folder / "onnx") for file in sorted(place.glob(f"*{SUFFIX}"))]
     if (folder / _GENAI).is_file():
-        named = read_table(folder / _GENAI).get("model")
-        own = cast("dict[str, Any]", named).get("decoder") if isinstance(named, dict) else None
-        name = str(cast("dict[str, Any]", own).get("filename")) if isinstance(own, dict) else ""
+        name = _tables(folder / _GENAI).get("filename")
         files = [file for file in files if file.name == name] or files
     if any(file.name.startswith("encoder_model") for file in files):
         raise LanguageError(
@@ -63,12 +67,20 @@ def file_of(path: Path) -> Path | None:
     return first or next(iter(files), None)
 
 
+def _tables(path: Path) -> dict[str, Any]:
+    """What GenAI says of a model, and of its decoder. Raises LanguageError."""
+    model: Any = read_table(path).get("model")
+    decoder: Any = cast("dict[str, Any]", model).get("decoder") if isinstance(model, dict) else None
+    return {name: value for each in (decoder, model) if isinstance(each, dict) for name, value in each.items()}  # pyright: ignore[reportUnknownVariableType]  (JSON)
+
+
 class OnnxModel(ModelFolder):
     """A model in a file: see `stored.StoredModel`."""
 
     def __init__(self, path: Path) -> None:
         places = (path.parent, path.parent.parent)
-        folder = next((place for place in places if (place / CONFIG).is_file()), None)
+        tables = (CONFIG, _GENAI)
+        folder = next((place for table in tables for place in places if (place / table).is_file()), None)
         if folder is None:
             raise LanguageError(
                 f"{path}: has no {CONFIG} beside it, which says what the model computes; put that of the model there "
@@ -81,6 +93,24 @@ class OnnxModel(ModelFolder):
     @property
     def place(self) -> str:
         return str(self._path)
+
+    @property
+    def table(self) -> str:
+        return super().table if (self.folder / CONFIG).is_file() else str(self.folder / _GENAI)
+
+    def configuration(self) -> dict[str, Any]:
+        """That of GenAI has sizes; what else the family decides is usual, or its nodes have it."""
+        if (self.folder / CONFIG).is_file():
+            return super().configuration()
+        own = _tables(self.folder / _GENAI)
+        values = {name: own.get(key) for name, key in _SIZES.items()}
+        values |= {"rms_norm_eps": self._file.epsilon, "rope_theta": self._file.base, "tie_word_embeddings": True}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def ends(self) -> tuple[int, ...]:
+        if (self.folder / CONFIG).is_file():
+            return super().ends()
+        return end_tokens(self.table, _tables(self.folder / _GENAI).get("eos_token_id"))
 
     @cached_property
     def _file(self) -> OnnxFile:

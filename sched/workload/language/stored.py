@@ -117,8 +117,12 @@ class ModelFolder:
     def ends(self) -> tuple[int, ...]:
         """Those that transformers' `generate` ends at."""
         where = self.folder / (GENERATION if (self.folder / GENERATION).is_file() else CONFIG)
-        tokens: Any = read_table(where).get("eos_token_id")
-        each = cast("list[Any]", tokens if isinstance(tokens, list) else [] if tokens is None else [tokens])
-        if not all(isinstance(token, int) for token in each):
-            raise LanguageError(f"{where}: eos_token_id is {tokens!r}; name the number of a token, or a list of some")
-        return tuple(each)
+        return end_tokens(str(where), read_table(where).get("eos_token_id"))
+
+
+def end_tokens(where: str, tokens: Any) -> tuple[int, ...]:
+    """What a table says as `eos_token_id`. Raises LanguageError."""
+    each = cast("list[Any]", tokens if isinstance(tokens, list) else [] if tokens is None else [tokens])
+    if not all(isinstance(token, int) for token in each):
+        raise LanguageError(f"{where}: eos_token_id is {tokens!r}; name the number of a token, or a list of some")
+    return tuple(each)

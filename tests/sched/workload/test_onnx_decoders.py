@@ -86,6 +86,27 @@ def test_what_genai_writes(options: dict[str, Any], tmp_path: Path) -> None:
     assert differs(*read(folder)) <= {4: 0.5, 8: 0.03}.get(options.get("bits", 0), 0)
 
 
+def test_genai_without_a_configuration_of_transformers(tmp_path: Path) -> None:
+    """Its own has sizes; rotary positions and epsilons are in the file."""
+    folder = drawn(tmp_path / "mine", heads=6, groups=3)
+    genai(folder, folder / "model.onnx")
+    whole = pretrained.load(str(folder))
+    for name in ("model.safetensors", "config.json"):
+        (folder / name).unlink()
+    sizes = {"hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 6, "num_key_value_heads": 3}
+    decoder = sizes | {"head_size": 16, "filename": "model.onnx"}
+    table = {"type": "llama", "context_length": 48, "eos_token_id": [7, 8], "decoder": decoder}
+    (folder / "genai_config.json").write_text(json.dumps({"model": table}))
+    model = pretrained.load(str(folder))
+    assert differs(whole, model) < 1e-5
+    assert (model.ends, model.context, model.epsilon) == ((7, 8), 48, pytest.approx(1e-5))
+    assert model.rotary[0] is not None
+    assert model.rotary == whole.rotary
+    (folder / "genai_config.json").write_text(json.dumps({"model": table | {"eos_token_id": "end"}}))
+    with pytest.raises(LanguageError, match=r"genai_config.json: eos_token_id is 'end'"):
+        pretrained.load(str(folder))
+
+
 @pytest.mark.parametrize("packed", [True, False])
 def test_products_that_are_one_in_the_model(packed: bool, tmp_path: Path) -> None:
     """Phi 3's queries, keys and values, and gates, as GenAI has them: together or apart."""
