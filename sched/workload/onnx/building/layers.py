@@ -52,6 +52,20 @@ def find_makers(context: FloatContext, name: str) -> list[FloatLayer]:
 
 def clip_at(context: FloatContext, node: Node, relu: bool, clamp: float) -> None:
     """Clamping, in the layer before if nothing else reads its result."""
+    from onnx import helper
+
+    name, output = node.input[0], node.output[0]
+    view = context.view(name)
+    if view.pad != NO_PAD:  # zeros around it stay zeros; what the layer makes has none of them, and another name
+        inside = context.fresh(f"{output}/inside")
+        _clip_inside(context, helper.make_node(node.op_type, [name], [inside], node.name), relu, clamp)
+        context.views[output] = context.views[inside]
+    else:
+        _clip_inside(context, node, relu, clamp)
+
+
+def _clip_inside(context: FloatContext, node: Node, relu: bool, clamp: float) -> None:
+    """The same without zeros around it."""
     name = node.input[0]
     view = context.view(name)
     if layer := context.fusible(name, ("conv", "depthwise", "add", "mul", "max_pool", "average_pool")):
@@ -63,7 +77,6 @@ def clip_at(context: FloatContext, node: Node, relu: bool, clamp: float) -> None
             layer.relu, layer.clamp = relu, clamp
         context.rename(context.layers[view.value], node)
         return
-    # zeros around it stay zeros
     context.emit_like(FloatLayer("max_pool", node.output[0], (view.value,), relu=relu, clamp=clamp), view)
 
 
