@@ -74,7 +74,6 @@ def _noise(random: np.random.Generator, declared: Declared) -> NDArray[Any]:
 def opened(name: str, bind: Mapping[str, int], seed: int = 0, files: Sequence[Path] = ()) -> OnnxFile:
     """The file of that name. Sizes that it leaves open are those that `bind` says, or those of the first of `files`.
     Raises OnnxError."""
-    from meshloom.sched.workload.onnx.dequantising.wide import without_wide_pairs
     from meshloom.sched.workload.onnx.load import bound, load_model, without_unused
     from meshloom.sched.workload.onnx.missing_weights import lacks_numbers, with_weights
     from meshloom.sched.workload.onnx.start import looks_up
@@ -83,8 +82,7 @@ def opened(name: str, bind: Mapping[str, int], seed: int = 0, files: Sequence[Pa
     inputs = declared(raw, Path(name).stem)
     drawn = any(map(lacks_numbers, raw.graph.initializer))
     model, notes = with_weights(raw, name, seed)
-    model, wide = without_wide_pairs(model)
-    notes = (*notes, *wide, *(f"Input {each} is not used." for each in unused))
+    notes = (*notes, *(f"Input {each} is not used." for each in unused))
     if files and not all(all(each.shape) for each in inputs) and not looks_up(model):
         first = samples_of(files[:1], inputs, unused)[0]
         shapes = {each: array.shape for each, array in first.arrays.items()}

@@ -219,7 +219,12 @@ def _write(context: RealContext, node: NodeProto) -> None:
                 context.scales[output] = first
                 if (pin := pin_of(*first)) is not None:
                     context.pins[output] = pin
-    if operator in ("Clip", "Relu") or _is_move(node) or (operator == "Einsum" and _rearranges(node)):
+    if (
+        operator in ("Clip", "Dropout", "Relu")
+        or _is_move(node)
+        or (operator == "Pad" and integers)
+        or (operator == "Einsum" and _rearranges(node))
+    ):
         _follows(context, copy)
         maker = context.makers.get(node.input[0]) if operator in ("Relu", "Clip") else None
         if maker is not None and maker.op_type == "DequantizeLinear" and maker.input[0] in context.pins:
@@ -227,7 +232,7 @@ def _write(context: RealContext, node: NodeProto) -> None:
     elif _interpolates(node) and (pin := context.pins.get(node.output[0])) is not None:
         before = context.rounded.get(copy.input[0], EXACT)  # ONNX Runtime cuts off what is behind the point
         context.rounded[node.output[0]] = replace(before.then(pin), off=before.off + pin.scale)
-    elif operator in _STEADY:
+    elif operator in _STEADY or operator == "Pad":
         _deviates(context, copy, 1.0)
     elif operator == "BatchNormalization" and {copy.input[1], copy.input[4]} <= context.constants.keys():
         gain, variance = (context.constants[copy.input[at]].astype(np.float64) for at in (1, 4))

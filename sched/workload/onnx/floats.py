@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..graph import By, PastePlace, PlainKind, Window
+from ..graph import By, Layer, PastePlace, PlainKind, Window
 from .pointwise import Function
 
 #: Gain and offset for each channel.
@@ -53,7 +53,7 @@ class FloatLayer:
     range: tuple[float, float] = ANY
 
 
-def unit_of(layer: FloatLayer) -> str:
+def unit_of(layer: FloatLayer | Layer) -> str:
     """The field of a chip that says whether its cores can run a layer, as not all can; empty if they can."""
     if layer.by is not None:
         return "core.vec_whole"

@@ -22,6 +22,7 @@ equalisation does much of what steps by filter do.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -35,14 +36,15 @@ from ..layers import WorkloadError
 from .calibrate import BEST, FILE, RAREST, Feeds, Range, measure, run_all
 from .calibrate import ranges as ranges_of
 from .dequantised import in_real_numbers
-from .dequantising.pairs import cut_between, read_rounded
+from .dequantising.pairs import cut_between, ranges_of_pairs, read_rounded, with_cuts_in_front
+from .dequantising.wide import note_of_wide, without_wide_pairs
 from .equalise import equalised
 from .errors import OnnxError
-from .floats import FloatNet
+from .floats import FloatNet, unit_of
 from .host import HostPart, fold_for_units
 from .load import bound, load_model
 from .nearness import note_of
-from .original import check_float
+from .original import Original, check_float
 from .outcome import Quantised, ends_of, report_of
 from .pins import CUT, NOTHING, UNCUT, Pin, cut_off, saturating
 from .rounding import Rounder
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 Calibration = Sequence[NDArray[np.floating] | Mapping[str, NDArray[np.floating]]]
+#: Decibels at the outputs below which a file that cuts values off is also tried with that as layers of their own.
+_POOR = 25.0
 #: Exponents of the factors by which channels are equalised that are tried; 0 is not at all.
 _STRENGTHS: Sequence[float] = (0.0, 0.5, 1.0)
 
@@ -113,12 +117,16 @@ def quantise_with_report(
     hows = ranges_of(ranges)
     data = _calibration(model, name, calibration)
     model = bound(model, {key: array.shape for key, array in data[0].items()}, {}, name)
+    whole, said = model, notes
+    model, wide = without_wide_pairs(whole)
+    notes = (*said, note_of_wide(len(wide))) if wide else said
     own_file = model
     model, pins, own = in_real_numbers(model, name)
+    picture_before = picture
     bytes_only = picture is not None or _bytes_only(data)
     file, rounding, reference = model, NOTHING, None
     if own is None and not pins:
-        file, reference = own_file, None if model is own_file else model
+        file, reference = own_file, None if model is whole else model
     if own is not None:
         reference = own.reference
         if not own.dynamic:
@@ -141,16 +149,41 @@ def quantise_with_report(
         net = fold_for_units(model, name, normalised=False, cuts=cuts, lacks=lacks)
     picture = _picture(net, picture)
     data = _as_values(net, data)
+    beyond = _beyond(whole, net, data) if start is None else set[str]()
+
+    def cut_apart() -> Quantised:
+        return quantise_with_report(
+            with_cuts_in_front(whole, beyond), calibration, name=name, picture=picture_before, labels=labels,
+            notes=said, real=real, ranges=ranges, by_channel=by_channel, lacks=lacks, progress=progress,
+        )  # fmt: skip
+
+    if beyond.intersection(wide) and _runs((other := cut_apart()).graph, lacks):
+        return other
     feeds: list[Feeds] = [{key: net.feed(key, array) for key, array in item.items()} for item in data]
     if net.cuts and file is model:
         file, rounding = cut_between(model, net)
-    check_float(file, net, data, feeds, rounding)
+    try:
+        check_float(file, net, data, feeds, rounding)
+    except OnnxError:
+        if not beyond:
+            raise
+        return cut_apart()
     if ranges == BEST and any(layer.by == "mean" for layer in net.layers):
         hows = (*hows, RAREST)
     about = {"labels": tuple(labels), "real": real, "notes": (*notes, *net.notes), "picture": picture}
     ends = ends_of(own_file if reference is None else reference, net, data)
     tables = "core.vec_table" not in lacks
     best = _best(net, feeds, ends, hows, picture, pins, about, by_channel, tables, progress or (lambda way, ways: None))
+    if beyond and best.snr_db < _POOR:
+        with suppress(WorkloadError):
+            if (other := cut_apart()).snr_db > best.snr_db and _runs(other.graph, lacks):
+                return other
+        if not tables:
+            stay = (
+                f"The file cuts off values of {len(beyond)} tensors beyond their ranges; that takes tables, which the "
+                "chip's cores lack (core.vec_table), so these values stay."
+            )
+            best = replace(best, graph=replace(best.graph, notes=(*best.graph.notes, stay)))
     host = HostPart(model, net.origins, name)
     graph = best.graph
     if real and (loss := best.loss):
@@ -231,6 +264,26 @@ def _best(
         assert refusal is not None
         raise refusal
     return best
+
+
+def _beyond(model: ModelProto, net: FloatNet, data: Sequence[Feeds]) -> set[str]:
+    """What the file's QuantizeLinears make of activations that have values beyond its range, by what 8 bits tell."""
+    ranges = ranges_of_pairs(model)
+    if not ranges:
+        return set()
+    original = Original(model, net.name, [x for x, *_ in ranges.values()], net.inputs)
+    seen: list[Mapping[str, NDArray[Any]]] = [{**item, **original.run(item)} for item in data]
+    beyond: set[str] = set()
+    for name, (x, low, high) in ranges.items():
+        least, most = (end([end(item[x]) for item in seen if x in item]) for end in (np.min, np.max))
+        if max(low - least, most - high) > (high - low) / 512:
+            beyond.add(name)
+    return beyond
+
+
+def _runs(graph: Graph, lacks: Collection[str]) -> bool:
+    """Whether no layer needs a unit that cores lack."""
+    return all(unit_of(layer) not in lacks for layer in graph.layers)
 
 
 def _single(scales: Sequence[float]) -> bool:

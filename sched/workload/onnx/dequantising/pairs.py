@@ -9,7 +9,7 @@ that is a ReLU.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -95,7 +95,7 @@ def with_clips_in_front(model: ModelProto) -> ModelProto:
             name in constants for name in (*node.input[1:], *clip.input[1:]) if name
         ):
             continue
-        scale, zero = constants[node.input[1]], _zero(node, constants)
+        scale, zero = constants[node.input[1]], zero_of(node, constants)
         if scale.size != 1 or zero.dtype.kind not in "iu":
             continue
         names, limits = [node.input[0], "", ""], np.iinfo(zero.dtype)
@@ -167,7 +167,7 @@ def _end(node: NodeProto, constants: Mapping[str, NDArray[Any]]) -> NDArray[Any]
     its own."""
     if node.input[1] not in constants or (len(node.input) > 2 and node.input[2] and node.input[2] not in constants):
         return None
-    scale, zero = constants[node.input[1]], _zero(node, constants)
+    scale, zero = constants[node.input[1]], zero_of(node, constants)
     if scale.size != 1 or zero.size != 1 or zero.dtype.kind not in "iu":
         return None
     most = np.float32(np.iinfo(zero.dtype).max) - zero.astype(np.float32)
@@ -205,7 +205,7 @@ def without_pairs(model: ModelProto) -> tuple[ModelProto, dict[str, Pin]]:
             after = readers.get(node.output[0], [])
             if after and node.output[0] not in outputs and all(alike(node, other, constants) for other in after):
                 gone.add(node.output[0])
-                scale, zero = constants[node.input[1]], _zero(node, constants)
+                scale, zero = constants[node.input[1]], zero_of(node, constants)
                 before = weights_before(node.input[0], makers, constants)
                 if (pin := pin_of(scale, zero, before, _ends(makers.get(node.input[0]), constants))) is not None:
                     pins[node.input[0]] = pin
@@ -251,7 +251,6 @@ def read_rounded(model: ModelProto, pins: Mapping[str, Pin]) -> dict[str, Pin]:
 def cut_between(model: ModelProto, net: FloatNet) -> tuple[ModelProto, Rounding]:
     """The model with tensors cut off that functions of its network cut off, and what is."""
     import onnx
-    from onnx import helper, numpy_helper
 
     opset = next(item.version for item in model.opset_import if item.domain in ("", "ai.onnx"))
     copy, cuts = onnx.ModelProto(), net.cuts
@@ -264,13 +263,9 @@ def cut_between(model: ModelProto, net: FloatNet) -> tuple[ModelProto, Rounding]
             if name not in cuts:
                 continue
             own.output[index] = f"{name}//uncut"
-            ends = dict(zip(("min", "max"), cuts[name], strict=True))
-            if opset < _ENDS_ARE_OPERANDS:
-                copy.graph.node.append(helper.make_node("Clip", [f"{name}//uncut"], [name], **ends))
-                continue
-            arrays = {f"{name}//{end}": np.array(number, np.float32) for end, number in ends.items()}
-            copy.graph.initializer.extend(numpy_helper.from_array(array, key) for key, array in arrays.items())
-            copy.graph.node.append(helper.make_node("Clip", [f"{name}//uncut", *arrays], [name]))
+            nodes, ends = clip(f"{name}//uncut", name, "", cuts[name], opset)
+            copy.graph.node.extend(nodes)
+            copy.graph.initializer.extend(ends)
     sources: dict[str, str] = {}  # of values that are another one, moved
     for layer in net.layers:
         if (layer.moves or layer.kind in MOVED) and len(layer.inputs) == 1:
@@ -283,6 +278,65 @@ def cut_between(model: ModelProto, net: FloatNet) -> tuple[ModelProto, Rounding]
                 alike = (output for output in node.output if origin.get(output) == origin[name])
                 behind |= {output: behind[name] for output in alike if output not in cuts}
     return copy, Rounding(behind, {})
+
+
+def ranges_of_pairs(model: ModelProto) -> dict[str, tuple[str, float, float]]:
+    """Of what each QuantizeLinear of an activation makes: the tensor that it rounds, and between which numbers that
+    lies then; not where scales are computed, or are several."""
+    constants = constants_of(model)
+    ranges: dict[str, tuple[str, float, float]] = {}
+    for node in model.graph.node:
+        if node.op_type != "QuantizeLinear" or node.input[0] in constants or node.input[1] not in constants:
+            continue
+        if len(node.input) > 2 and node.input[2] and node.input[2] not in constants:
+            continue
+        scale, zero = constants[node.input[1]].astype(np.float64), zero_of(node, constants)
+        if scale.size == zero.size == 1 and zero.dtype.kind in "iu":
+            low, high = ((end - zero.astype(np.float64)) * scale for end in _limits(zero))
+            ranges[node.output[0]] = node.input[0], low.item(), high.item()
+    return ranges
+
+
+def _limits(zero: NDArray[Any]) -> tuple[int, int]:
+    limits = np.iinfo(zero.dtype)
+    return int(limits.min), int(limits.max)
+
+
+def with_cuts_in_front(model: ModelProto, cut: Collection[str]) -> ModelProto:
+    """The model with Clips before those QuantizeLinears that make `cut`: the same numbers, but what is cut off is a
+    node by itself, and who reads the tensor otherwise is not concerned."""
+    import onnx
+
+    ranges = ranges_of_pairs(model)
+    opset = next(item.version for item in model.opset_import if item.domain in ("", "ai.onnx"))
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    del copy.graph.node[:]
+    for node in model.graph.node:
+        own = type(node)()
+        own.CopyFrom(node)
+        if node.output and node.output[0] in cut:
+            name, (x, *ends) = f"{node.output[0]}//inside", ranges[node.output[0]]
+            nodes, constants = clip(x, name, name, (ends[0], ends[1]), opset)
+            copy.graph.node.extend(nodes)
+            copy.graph.initializer.extend(constants)
+            own.input[0] = name
+        copy.graph.node.append(own)
+    return copy
+
+
+def clip(
+    x: str, output: str, name: str, ends: tuple[float, float], opset: int
+) -> tuple[list[NodeProto], list[TensorProto]]:
+    """A Clip in the form of an opset, with the constants that it reads."""
+    from onnx import helper, numpy_helper
+
+    numbers = dict(zip(("min", "max"), ends, strict=True))
+    if opset < _ENDS_ARE_OPERANDS:
+        return [helper.make_node("Clip", [x], [output], name, **numbers)], []
+    arrays = {f"{output}//{end}": np.array(number, np.float32) for end, number in numbers.items()}
+    node = helper.make_node("Clip", [x, *arrays], [output], name)
+    return [node], [numpy_helper.from_array(array, key) for key, array in arrays.items()]
 
 
 def constants_of(model: ModelProto) -> dict[str, NDArray[Any]]:
@@ -334,11 +388,11 @@ def _ends(node: NodeProto | None, constants: Mapping[str, NDArray[Any]]) -> tupl
 
 def cuts_below_0(node: NodeProto, constants: dict[str, NDArray[Any]]) -> bool:
     """Whether the zero point of a QuantizeLinear is the least that its type has."""
-    zero = _zero(node, constants)
+    zero = zero_of(node, constants)
     return zero.dtype.kind in "iu" and bool(np.all(zero == np.iinfo(zero.dtype).min))
 
 
-def _zero(node: NodeProto, constants: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+def zero_of(node: NodeProto, constants: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
     """The zero point of a QuantizeLinear."""
     return constants[node.input[2]] if len(node.input) > 2 and node.input[2] else zero_left_out(node)
 

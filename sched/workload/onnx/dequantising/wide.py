@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def without_wide_pairs(model: ModelProto) -> tuple[ModelProto, tuple[str, ...]]:
-    """The model without pairs of QuantizeLinear and DequantizeLinear of 16 bits around activations, and what is to be
-    said of that; itself, and nothing, if it has none."""
+    """The model without pairs of QuantizeLinear and DequantizeLinear of 16 bits around activations, and what the first
+    of each made; itself, and nothing, if it has none."""
     import onnx
     from onnx import helper
 
@@ -46,10 +46,15 @@ def without_wide_pairs(model: ModelProto) -> tuple[ModelProto, tuple[str, ...]]:
             copy.graph.node.append(helper.make_node(operator, [first.input[0]], list(node.output), node.name))
         elif node.op_type != "QuantizeLinear" or node.output[0] not in gone:
             copy.graph.node.append(node)
-    pairs = "1 pair" if len(gone) == 1 else f"{len(gone)} pairs"
-    return copy, (
-        f"{pairs} of QuantizeLinear and DequantizeLinear with 16 bits around activations are taken out, since the chip "
-        "has 8: it is quantised as a float model, and compared with the file without them.",
+    return copy, tuple(gone)
+
+
+def note_of_wide(pairs: int) -> str:
+    """What is said of pairs that are taken out."""
+    return (
+        f"{f'{pairs} pairs' if pairs > 1 else '1 pair'} of QuantizeLinear and DequantizeLinear with 16 bits around "
+        "activations are taken out, since the chip has 8: it is quantised as a float model, and compared with the file "
+        "without them."
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from meshloom.sched.workload.onnx.dequantised import dequantised
 from meshloom.sched.workload.onnx.dequantising.pairs import with_ends_of_relus
 from meshloom.sched.workload.onnx.load import attributes
 from meshloom.sched.workload.onnx.quantise import quantise_with_report
@@ -280,3 +281,52 @@ def test_a_relu_in_a_file_whose_clips_have_attributes() -> None:
     assert attributes(clip) == pytest.approx({"min": 0.0, "max": 127 * 0.004})
     same = model_of("1,3,4,4", "y:1,2,4,4", body.replace("wide", "y_s"), constants)
     assert with_ends_of_relus(same) is same
+
+
+#: x in steps of 1/250: half of what is drawn is beyond the range.
+NARROW = f"{BYTES.replace('{0.03125}', '{0.004}')}, int64[8] p = {{0,0,1,1,0,0,1,1}}, float[4] g = {{1,1,1,1}}"
+PAIR = "q = QuantizeLinear(x, s, z) a = DequantizeLinear(q, s, z) f = DequantizeLinear(w, w_s, z)"
+
+
+@pytest.mark.parametrize(
+    ("outputs", "body"),
+    [
+        ("y:1,2,4,4 n:1,3,4,4", f"{PAIR} y = Conv(a, f) n = Neg(x)"),
+        ("y:1,2,4,4 n:1,2,4,4", f"{PAIR} y = Conv(a, f) n = Conv(x, f)"),
+        ("y:1,3,4,4", f"{PAIR} e = Sigmoid(a) y = Mul(e, x)"),
+        ("y:1,3,4,4 m:1,3,4,4", f"{PAIR} y = LayerNormalization(a, g) m = Relu(x)"),
+        ("y:1,3,6,6 m:1,3,4,4", f"k = Pad(x, p) {PAIR.replace('(x', '(k')} y = Tanh(a) m = Abs(x)"),
+    ],
+)
+def test_what_is_read_as_it_is_and_as_the_file_cuts_it_off(outputs: str, body: str) -> None:
+    """Cutting off is then a layer of its own, before who reads that."""
+    report = near(model_of("1,3,4,4", outputs, body, NARROW, opset=17), least=30)
+    assert report.snr_db > 30
+
+
+def test_parts_that_a_file_of_integers_cuts_off_differently() -> None:
+    constants = f"{NARROW}, int64[1] from = {{1}}, int64[1] to = {{3}}, int64[1] axis = {{3}}, float u = {{0.002}}"
+    body = """a = Slice(x, from, to, axis) q = QuantizeLinear(a, u, z) r = QLinearConv(q, u, z, w, w_s, z, y_s, t_z)
+              y = DequantizeLinear(r, y_s, t_z) k = Reshape(x, p) i = QuantizeLinear(k, s, z)
+              m = QLinearConv<kernel_shape = [1, 1]>(i, s, z, w, w_s, z, y_s, t_z) n = DequantizeLinear(m, y_s, t_z)"""
+    constants = constants.replace("int64[8] p = {0,0,1,1,0,0,1,1}", "int64[4] p = {1,3,2,8}")
+    near(model_of("1,3,4,4", "y:1,2,4,2 n:1,2,2,8", body, constants.replace("{0.05}", "{0.01}")), least=25)
+
+
+def test_what_follows_what_the_file_rounds_is_as_far_off() -> None:
+    """Zeros and other numbers around bytes, and a Dropout of what is dequantised."""
+    constants = f"{BYTES.replace('{0.05}', '{0.8}')}, int64[8] p = {{0,0,1,1,0,0,1,1}}, int8 c = {{3}}"
+    body = """q = QuantizeLinear(x, s, z) r = QLinearConv(q, s, z, w, w_s, z, y_s, t_z, b)
+              v = DequantizeLinear(r, y_s, t_z) y = Dropout(v) k = Pad(r, p, c) n = DequantizeLinear(k, y_s, t_z)"""
+    model = model_of("1,3,4,4", "y:1,2,4,4 n:1,2,6,6", body, constants)
+    assert [dequantised(model, "m").rounding.tensors[name].off for name in "ykn"] == pytest.approx([0.4] * 3)
+
+
+def test_a_chip_without_tables_says_what_it_does_not_cut_off() -> None:
+    constants = f"{BYTES.replace('int8 z = {0}', 'int8 z = {-90}').replace('{0.03125}', '{0.01}')}, int8 o = {{0}}"
+    body = PAIR.replace("w_s, z", "w_s, o") + " y = Conv(a, f)"
+    model = model_of("1,3,4,4", "y:1,2,4,4", body, constants)
+    data = [{"x": np.random.default_rng(seed).normal(0, 1, (1, 3, 4, 4)).astype(np.float32)} for seed in range(3)]
+    report = quantise_with_report(model, data, lacks=("core.vec_table",))
+    assert [layer.kind for layer in report.graph.layers] == ["conv"]
+    assert any("that takes tables, which the chip's cores lack" in note for note in report.graph.notes)

@@ -159,6 +159,25 @@ def test_pairs_of_16_bits_that_stay() -> None:
     m = FloatModel()
     a = pair(m, pair(m, "x", 0.01, 0, np.int16, "wide"), 0.02, 0, np.int8, "a")
     b = pair(m, pair(m, a, 0.01, 0, np.int16, "b", 0.02), 0.03, 0, np.int16, "c")
-    stripped, (note,) = without_wide_pairs(m.build(b, "c_q"))
+    stripped, pairs = without_wide_pairs(m.build(b, "c_q"))
     assert [node.name for node in stripped.graph.node] == ["n_wide", "n_a_q", "n_a", "n_b_q", "n_b", "n_c_q", "n_c"]
-    assert note.startswith("1 pair of")
+    assert pairs == ("wide_q",)
+
+
+@pytest.mark.parametrize("opset", [9, 21])
+def test_what_pairs_of_16_bits_cut_off(opset: int) -> None:
+    """A clamp, or a table, does so too where data show it."""
+    m = FloatModel(opset=opset)
+    a = pair(m, m.conv(pair(m, "x", 1 / 1024, 0, np.int16, "x2"), "a", (4, 3, 3, 3)), 2**-16, 0, np.uint16, "a2")
+    m.conv(pair(m, a, 2**-17, 0, np.uint16, "a3"), "y", (4, 4, 1, 1))
+    if opset < 21:
+        for node in m.nodes:
+            node.domain = "com.microsoft" if "Linear" in node.op_type else ""
+    model = m.build("y")
+    model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    report = quantise_with_report(model, m.data())
+    assert report.snr_db > 25
+    assert [layer.kind for layer in report.graph.layers] == ["conv", "conv"]
+    assert report.graph.notes[0].startswith("3 pairs of QuantizeLinear and DequantizeLinear with 16 bits")
+    exact = run_float(model, m.data()[0])["y"]
+    assert decibels(exact, integer_outputs(report.graph, m.data()[0])["y"]) > 25
