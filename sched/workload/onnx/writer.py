@@ -16,7 +16,7 @@ saturate). What steps really stand for is metadata (`metadata`).
 | slice | Slice |
 | paste | Reshape to rows of pixels, Concat, Gather |
 | table | Cast to int32, Gather from the table |
-| mul | QLinearMul (com.microsoft), with second scale m / 2**17 |
+| mul | QLinearMul (com.microsoft), with second scale m / 2**17, or a function of the model's own (`multiplying`) |
 | upsample | Resize, nearest |
 | normalise | a function of the model's own (`normalising`) |
 | product, transpose | a function of the model's own (`grouped`) |
@@ -37,7 +37,7 @@ from meshloom.hw.spec.isa import SCALE_SHIFT
 from ...support.files import write_atomically
 from ..graph import MOVED, By, Graph, Layer, pasted_pixels
 from ..layers import NO_CLAMP
-from . import grouped, normalising
+from . import grouped, multiplying, normalising
 from .metadata import KEY, Metadata
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ def to_onnx(graph: Graph, *, all_outputs: bool = False) -> ModelProto:
         functions=[
             *(normalising.function(by, OPSET) for by in ways),
             *(grouped.function(kind, OPSET) for kind in sorted(grouped.KINDS & {layer.kind for layer in graph.layers})),
+            *([multiplying.function(OPSET)] if any(node.op_type == multiplying.NAME for node in writer.nodes) else []),
         ],
         producer_name="meshloom",
     )
@@ -157,9 +158,13 @@ class _Writer:
             case "mul":
                 scale = np.array(layer.scale / 2 ** (SCALE_SHIFT - 4 * layer.times16), np.float32)
                 a, b = layer.inputs
-                second = self.constant(f"{layer.output}/scale", scale)
-                operands = [a, self.one, self.zero, b, second, self.zero, self.one, self.zero]
-                self.node("QLinearMul", operands, output, domain=MICROSOFT)
+                if layer.times16 or multiplying.is_exact(layer.scale):
+                    second = self.constant(f"{layer.output}/scale", scale)
+                    operands = [a, self.one, self.zero, b, second, self.zero, self.one, self.zero]
+                    self.node("QLinearMul", operands, output, domain=MICROSOFT)
+                else:
+                    factor = self.constant(f"{layer.output}/scale", scale.astype(np.float64))
+                    self.node(multiplying.NAME, [a, b, factor], output, domain=normalising.DOMAIN)
             case "normalise":
                 assert layer.by is not None  # the graph has checked it
                 arrays = {name: np.array(number) for name, number in normalising.numbers(layer).items()}

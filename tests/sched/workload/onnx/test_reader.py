@@ -472,3 +472,27 @@ def test_metadata_is_checked():
     graph = random_graph(5)
     with pytest.raises(OnnxError, match=r"network random5: steps\.l0"):
         to_onnx(replace(graph, steps={"l0": float("inf")}))
+
+
+@pytest.mark.parametrize("m", [1341, 1342, 7579])
+@pytest.mark.parametrize("relu", [False, True])
+def test_products_near_the_middle_of_two_numbers_are_rounded_as_they_are(m: int, relu: bool) -> None:
+    """All products of two bytes: QLinearMul adds the zero point first, and loses the last bit of some."""
+    sides = Value("a", 1, 256, 256, 1.0), Value("b", 1, 256, 256, 1.0)
+    graph = Graph("products", sides, (Layer("mul", "y", ("a", "b"), scale=m, relu=relu),), ("y",))
+    model = to_onnx(graph)
+    (layer,) = from_onnx(model, "products").layers
+    assert (layer.kind, layer.inputs, layer.scale, layer.relu) == ("mul", ("a", "b"), m, relu)
+    a, b = np.meshgrid(*[np.arange(-128, 128, dtype=np.int8)] * 2)
+    (result,) = run(session(model, "products"), {"a": flip(a[None, None]), "b": flip(b[None, None])}).values()
+    exact = np.clip(np.rint(a.astype(np.int64) * b * m / 2**17), 0 if relu else -128, 127)
+    np.testing.assert_array_equal(unflip(result)[0, 0], exact)
+
+
+def test_functions_of_products_that_no_chip_has() -> None:
+    sides = Value("a", 1, 2, 2, 1.0), Value("b", 1, 2, 2, 1.0)
+    model = to_onnx(Graph("products", sides, (Layer("mul", "y", ("a", "b"), scale=1341),), ("y",)))
+    (scale,) = (item for item in model.graph.initializer if item.name == "y/scale")
+    scale.CopyFrom(onnx.numpy_helper.from_array(np.array(0.3 / 2**17), "y/scale"))
+    with pytest.raises(UnsupportedError, match=r"scale 0.3 / 2\^17 must be m / 2\^17, m a whole number"):
+        from_onnx(model, "products")
