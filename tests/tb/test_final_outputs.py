@@ -368,7 +368,7 @@ def operators(cases: dict[str, Case]) -> set[str]:
 def test_every_operator_that_is_rewritten_has_a_case() -> None:
     """But QONNX's and AMD's, which ONNX Runtime lacks: test_qonnx.py, test_contributed.py of the importer."""
     lacking = qonnx.OPERATORS.keys() | amd.OPERATORS.keys()
-    assert contributed._OPERATORS.keys() - lacking <= operators(STANDARD)
+    assert contributed.OPERATORS.keys() - lacking <= operators(STANDARD)
     assert INTEGERS.keys() <= operators(QUANTISED)
 
 
