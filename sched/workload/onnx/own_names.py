@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from .errors import OnnxError
 from .metadata import KEY
-from .subgraphs import bodies
+from .subgraphs import bodies, rename
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, ValueInfoProto
@@ -34,6 +34,27 @@ def give_own_names(model: ModelProto, name: str) -> None:
             own[changed] = new
     if own := {old: new for old, new in own.items() if new != old}:
         _rename(model.graph, own)
+    _name_at_the_end(model, ends, used)
+
+
+def _name_at_the_end(model: ModelProto, ends: Collection[str], used: set[str]) -> None:
+    """Outputs that continue the name of an input or another output have their name from an Identity, and another one
+    inside of the model."""
+    from onnx import helper
+
+    made = {name for node in model.graph.node for name in node.output}
+    names: dict[str, str] = {}
+    for value in model.graph.output:
+        if value.name in made and any(value.name[: end.start()] in ends for end in _END.finditer(value.name)):
+            new = value.name.replace("/", "_")
+            while new in used:
+                new += "_"
+            used.add(new)
+            names[value.name] = new
+    if names:
+        for node in model.graph.node:
+            rename(node, names)
+        model.graph.node.extend(helper.make_node("Identity", [new], [old], old) for old, new in names.items())
 
 
 def _continued(own: dict[str, str], ends: Collection[str], name: str) -> Iterator[tuple[str, str]]:

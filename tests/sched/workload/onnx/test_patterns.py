@@ -380,3 +380,17 @@ def test_networks_of_meshloom_keep_their_names(tmp_path: Path):
     graph = quantise_with_report(m.build("y"), m.data()).graph
     save(graph, tmp_path / "m.onnx")
     assert list(read(tmp_path / "m.onnx").values) == list(graph.values)
+
+
+def test_an_output_named_as_the_weights_of_another_output(tmp_path: Path):
+    """Both keep their names for who asks; inside of the network one has another."""
+    m = FloatModel()
+    m.node("HardSwish", m.conv("x", "a", (4, 3, 1, 1)), "a/w")
+    m.opset = 14
+    onnx.save(m.build("a", "a/w"), tmp_path / "m.onnx")
+    report = quantise_with_report(load_model(tmp_path / "m.onnx"), m.data())
+    assert report.graph.outputs == ("a", "a_w")
+    assert report.origins == {"a": "a", "a_w": "a/w"}
+    exact = run_float(m.build("a", "a/w"), m.data()[0])
+    steps = integer_outputs(report.graph, m.data()[0])
+    assert all(decibels(exact[origin], steps[name]) > 25 for name, origin in report.origins.items())
