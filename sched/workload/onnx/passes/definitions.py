@@ -61,8 +61,8 @@ class _Definition(Instead):
 
     @property
     def axes(self) -> list[int]:
-        """What a reduction goes over: of an attribute or of a constant operand; all axes if it says none. Empty
-        where that or the operand's shape is not known, or nothing is reduced."""
+        """What a reduction goes over: of an attribute or of a constant operand; all axes if it says none. Empty where
+        that is not known, or nothing is reduced."""
         some, rank = self.options.get("axes", []), len(self.shape)
         if len(self.node.input) > 1 and self.node.input[1]:
             known = self.model.constants.get(self.node.input[1])
@@ -71,13 +71,16 @@ class _Definition(Instead):
             some = known.tolist()
         if not some and self.options.get("noop_with_empty_axes"):
             return []
-        return sorted({axis % rank for axis in some}) or list(range(rank))
+        return sorted({axis % rank for axis in some} if rank else some) or list(range(rank))
 
     def kept(self, x: str) -> None:
         """The result of a reduction, whose axes are still there in `x`."""
-        keeps = self.options.get("keepdims", 1)
-        sizes = [1 if axis in self.axes else size for axis, size in enumerate(self.shape)]
-        self.reshape(x, *(size for axis, size in enumerate(sizes) if keeps or axis not in self.axes), to=self.y)
+        if self.options.get("keepdims", 1):
+            self.op("Identity", x, to=self.y)
+        elif self.model.opset < _SUM_AXES:
+            self.op("Squeeze", x, to=self.y, axes=self.axes)
+        else:
+            self.op("Squeeze", x, self.integers(*self.axes), to=self.y)
 
     def reduced(self, operator: str, x: str, axes: Sequence[int], to: str = "", **options: Any) -> str:
         """A reduction in the form that the model's opset has."""
@@ -126,7 +129,7 @@ def _log_sum_of_exponentials(d: _Definition) -> bool:
 
 def _product(d: _Definition) -> bool:
     """Of the parts along each axis, one by one."""
-    if not d.axes or max(d.shape[axis] for axis in d.axes) > _MOST_FACTORS:
+    if not d.axes or not d.shape or max(d.shape[axis] for axis in d.axes) > _MOST_FACTORS:
         return False
     whole = d.x
     for axis in d.axes:
@@ -139,8 +142,9 @@ def _product(d: _Definition) -> bool:
 def _standardised(d: _Definition) -> bool:
     """MeanVarianceNormalization; a first axis of 1 is no part of what is normalised."""
     rank = len(d.shape)
-    whole = (axis % rank - rank for axis in d.options.get("axes", [0, 2, 3])) if rank else ()
-    axes = [axis for axis in whole if d.shape[axis] > 1]
+    axes = [axis for axis in d.options.get("axes", [0, 2, 3]) if axis]
+    if rank:
+        axes = [axis for axis in (each % rank - rank for each in axes) if d.shape[axis] > 1]
     if not axes:
         return False
     less = d.op("Sub", d.x, d.reduced("ReduceMean", d.x, axes))

@@ -60,6 +60,31 @@ def test_a_reduction_that_drops_its_axes() -> None:
     keeps_its_meaning(m, "y")
 
 
+@pytest.mark.parametrize("operator", ["LogSoftmax", "MeanVarianceNormalization", "ReduceLogSumExp"])
+def test_operators_behind_a_slice(operator: str) -> None:
+    """ONNX's shape inference is not asked behind one."""
+
+    def build(m: FloatModel, x: str) -> str:
+        part = m.node("Slice", [x, m.integers(1), m.integers(5), m.integers(2)], "part")
+        if operator != "ReduceLogSumExp":
+            return m.node(operator, part, "b")
+        sums = m.node(operator, part, "sums", axes=[3, 2], keepdims=0)
+        return joined(m, part, m.node("Unsqueeze", [sums, m.integers(2, 3)], "b"))
+
+    keeps_its_meaning(between(13, build), "y", least=20)
+
+
+@pytest.mark.parametrize("operator", ["LRN", "GlobalLpPool", "ReduceProd"])
+def test_operators_that_need_a_shape_are_refused_behind_a_slice(operator: str) -> None:
+    def build(m: FloatModel, x: str) -> str:
+        part = m.node("Slice", [x, m.integers(1), m.integers(5), m.integers(2)], "part")
+        options = {"LRN": {"size": 3}, "GlobalLpPool": {}, "ReduceProd": {"axes": [1, 2]}}[operator]
+        return m.node(operator, part, "b", **options)
+
+    with pytest.raises(UnsupportedError, match=rf"n_b \({operator}\): no layer does that"):
+        quantise_with_report(between(13, build).build("y"), between(13, build).data())
+
+
 @pytest.mark.parametrize("opset", [11, 13, 18])
 @pytest.mark.parametrize("whole", [False, True])
 def test_logarithms_of_sums_of_exponentials_are_put_together_again(opset: int, whole: bool) -> None:
