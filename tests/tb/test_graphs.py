@@ -79,6 +79,7 @@ def refusing(error: Exception) -> Any:
     [
         (UnsupportedError("m", []), None, ""),
         (OnnxError("m: node n0 (Pad): misread: ...; report it with the file"), GraphVerdict.WRONG, "misread"),
+        (OnnxError("m: ONNX Runtime refuses it: ..."), GraphVerdict.WRONG, "refuses it"),
         (OnnxError("m: nothing is left to compute"), GraphVerdict.REFUSED, "as a whole"),
         (KeyError("t3"), GraphVerdict.WRONG, "KeyError: 't3' (test_graphs.py:"),
     ],

@@ -55,8 +55,9 @@ BUILT_IN = "tiny"
 #: Decibels from which on the import's own report promises results near the model's; the share of the largest result by
 #: which those of an input are wrong all the same.
 TRUSTED, FAR = 20.0, 0.25
-#: What an error says of a model that was read otherwise than ONNX Runtime computes it.
-_MISREAD = "report it with the file"
+#: What an error says of a model that was read otherwise than ONNX Runtime computes it, or of which something was made
+#: that ONNX Runtime does not take.
+_MISREAD = ("report it with the file", "ONNX Runtime refuses it")
 
 
 class GraphVerdict(StrEnum):
@@ -167,7 +168,7 @@ def _judged(
     except UnsupportedError as error:
         return GraphVerdict.REFUSED, error.problems[0].operator
     except WorkloadError as error:
-        if _MISREAD in str(error):
+        if any(words in str(error) for words in _MISREAD):
             return GraphVerdict.WRONG, str(error)
         return GraphVerdict.REFUSED, "as a whole"
     if imported.start is not None:

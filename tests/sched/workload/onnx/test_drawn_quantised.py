@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from meshloom.sched.workload.onnx.calibrate import measure
 from meshloom.sched.workload.onnx.dequantised import dequantised
 from meshloom.sched.workload.onnx.dequantising.pairs import with_ends_of_relus
+from meshloom.sched.workload.onnx.float_reader import fold
 from meshloom.sched.workload.onnx.load import attributes
+from meshloom.sched.workload.onnx.pins import Pin, cut_off
 from meshloom.sched.workload.onnx.quantise import quantise_with_report
 from meshloom.sched.workload.onnx.runtime import run, session
 
@@ -330,3 +333,14 @@ def test_a_chip_without_tables_says_what_it_does_not_cut_off() -> None:
     report = quantise_with_report(model, data, lacks=("core.vec_table",))
     assert [layer.kind for layer in report.graph.layers] == ["conv"]
     assert any("that takes tables, which the chip's cores lack" in note for note in report.graph.notes)
+
+
+def test_a_table_that_cuts_off_does_so_once() -> None:
+    """Steps are tried again where the file's are worse, and each time what saturates is cut off."""
+    model = model_of("1,3,4,4", "y:1,2,4,4", "y = Conv(x, w)", "float[2,3,1,1] w = {1.0, -2.0, 0.5, 1.5, 0.5, -1.0}")
+    net = fold(model, "m", normalised=False)
+    x = np.random.default_rng(3).normal(0, 1, (1, 3, 4, 4)).astype(np.float32)
+    statistics, pins = measure(net, [{"x": x}]), {"y": Pin(0.01, -100, -128)}
+    for _ in range(2):
+        cut_off(net, statistics, pins, lambda name: 0.02)
+    assert [(layer.kind, layer.output) for layer in net.layers] == [("conv", "y//uncut"), ("table", "y")]
