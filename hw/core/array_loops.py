@@ -169,6 +169,8 @@ def _elements(config: ChipConfig) -> Iterator[str]:
     rows, cols, far = config.rows, config.cols, _far(config)
     count = rows * cols
     yield "    if (|valid_at) begin"
+    if config.product_register:
+        yield from _operands(config)
     yield f"      {_LOOP} (m = 0; m < {rows}; m = m + 1) west[m * {cols}] = a_played[m];"
     yield f"      {_LOOP} (n = 0; n < {cols}; n = n + 1) north[n] = b_played[n];"
     # the elements of few diagonals begin anew, so the others are left alone
@@ -191,13 +193,9 @@ def _elements(config: ChipConfig) -> Iterator[str]:
     yield "    end"
 
 
-def _lanes(config: ChipConfig) -> Iterator[str]:
-    """The edges do a cycle: lanes play a byte each, and one of them loads a word."""
-    rows, cols, lanes, most = config.rows, config.cols, config.lanes, _most(config)
-    yield f"    load_later <= load[{most - 1}:0];"
-    yield f"    played_later <= {{played_later[{most}:1], active}};"
-    yield "    age <= at + (at != 255);"
-    yield "    if (playing) begin"
+def _operands(config: ChipConfig) -> Iterator[str]:
+    """Each lane plays a byte."""
+    rows, cols = config.rows, config.cols
     yield f"      {_LOOP} (m = 0; m < {rows}; m = m + 1) a_played[m] = a_held[m][index[m]];"
     if not config.core.int4:
         yield f"      {_LOOP} (n = 0; n < {cols}; n = n + 1) b_played[n] = b_held[n][index[n]];"
@@ -208,7 +206,19 @@ def _lanes(config: ChipConfig) -> Iterator[str]:
         yield "          part = ((((part >> b_shift[n]) & 15) ^ 8) - 8) * {24'd0, b_scale[n]};"
         yield "        b_played[n] = part[7:0];"
         yield "      end"
-    yield "    end"
+
+
+def _lanes(config: ChipConfig) -> Iterator[str]:
+    """The edges do a cycle: lanes play a byte each (for registered products `_elements` has them do so), and one of
+    them loads a word."""
+    rows, cols, lanes, most = config.rows, config.cols, config.lanes, _most(config)
+    yield f"    load_later <= load[{most - 1}:0];"
+    yield f"    played_later <= {{played_later[{most}:1], active}};"
+    yield "    age <= at + (at != 255);"
+    if not config.product_register:
+        yield "    if (playing) begin"
+        yield from _operands(config)
+        yield "    end"
     yield f"    if (|load[{most - 1}:0]) begin"
     yield f"      {_LOOP} (d = at; d < (several ? {most} : at + 1); d = d + 1) if (load[d]) begin"
     for count, held, word in ((rows, "a_held", "a_word"), (cols, "b_held", "b_word")):

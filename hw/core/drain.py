@@ -18,7 +18,7 @@ RETIRE_LAYOUT = data.StructLayout(
 )
 
 #: Folds described but not yet draining. A fold is described at its last operand address, and its drain begins
-#: cols + 2 + product_register cycles later, which is at most P + 3 < 2 P; folds are at least P cycles apart. So at
+#: cols + 2 cycles later, which is at most P + 2 < 2 P; folds are at least P cycles apart. So at
 #: most two wait at once, whatever the lengths of the GEMMs, and nothing ever has to stall.
 FOLD_QUEUE = 2
 

@@ -57,6 +57,7 @@ class Skew(wiring.Component):
 class OperandEdge(wiring.Component):
     """`count` lanes, each with the word that it plays. Contract: a lane's word is on `word` in the cycle of its `load`;
     byte l of that word (the l-th lowest) is on `operand` two cycles later plus l. `zero` replaces the word by zeros.
+    `ahead`: operands are there a cycle earlier, before the register that they otherwise come from.
 
     An edge for `int4` weights has three more inputs, read with each `load`: with `int4` a lane plays four bits of each
     byte, times the same four bits of its byte of `scales` (`hw.spec.isa.INT4_SCALES`): the low ones or, with `high`,
@@ -73,8 +74,8 @@ class OperandEdge(wiring.Component):
     high: Signal
     scales: Signal
 
-    def __init__(self, lanes: int, count: int, int4: bool = False) -> None:
-        self._lanes, self._count, self._int4 = lanes, count, int4
+    def __init__(self, lanes: int, count: int, ahead: bool, int4: bool = False) -> None:
+        self._lanes, self._count, self._ahead, self._int4 = lanes, count, ahead, int4
         super().__init__(
             {
                 "word": In(8 * lanes),
@@ -105,6 +106,9 @@ class OperandEdge(wiring.Component):
             played = part.word_select(index[:low], 8)
             if self._int4:
                 played = self._weight(m, lane, played)
+            if self._ahead:
+                m.d.comb += self.operand[lane].eq(played)
+                continue
             with m.If(self.playing):
                 m.d.sync += self.operand[lane].eq(played)
         return m

@@ -22,7 +22,8 @@ class FedArray(wiring.Component):
     - `int4`, `high`, in chips with `core.int4`: see `OperandEdge`, of the window that `window` began. `scales`: what is
       on `b_word` are the scales of the windows that begin in the next cycles.
     - `valid`, `first`, `done`, `row`, `result`: see `SystolicArray`, whose corner has its first operand two cycles
-      after `window`.
+      after `window`, and its first product at the accumulator then, too. With `product_register` the operand is there
+      a cycle earlier, and the product is not.
 
     Latency and throughput are those of its parts.
     """
@@ -68,8 +69,9 @@ class FedArray(wiring.Component):
             return m
         config = self._config
         m.submodules.skew = skew = Skew(config.lanes, max(config.rows, config.cols))
-        m.submodules.a_edge = a_edge = OperandEdge(config.lanes, config.rows)
-        m.submodules.b_edge = b_edge = OperandEdge(config.lanes, config.cols, config.core.int4)
+        ahead = config.product_register
+        m.submodules.a_edge = a_edge = OperandEdge(config.lanes, config.rows, ahead)
+        m.submodules.b_edge = b_edge = OperandEdge(config.lanes, config.cols, ahead, config.core.int4)
         m.submodules.array = array = SystolicArray(config, self._form)
         m.d.comb += [
             skew.window.eq(self.window),

@@ -151,13 +151,13 @@ class MatrixUnit(wiring.Component):
         """Connects the readers to the array. Returns the last cycles of folds: element i is set i cycles after the
         fold's last operand address.
 
-        Latency: with a window's first address in cycle T the corner of the array has its first operand in cycle T + 3,
-        and its accumulator takes the product at the end of that cycle, or of the next one if products are registered.
+        Latency: with a window's first address in cycle T the accumulator in the corner of the array takes its first
+        product at the end of cycle T + 3. It has the operands in that cycle, or in the one before if products are
+        registered.
         """
-        config, step, extra = self._config, reader.step, int(self._config.product_register)
+        config, step = self._config, reader.step
         active, first, last = (
-            self._delay(m, step[field], 3 + config.cols + extra, field)
-            for field in ("active", "fold_first", "fold_last")
+            self._delay(m, step[field], 3 + config.cols, field) for field in ("active", "fold_first", "fold_last")
         )
         m.d.sync += [array.window.eq(step.window_first), array.a_zero.eq(step.a_zero)]
         if config.core.int4:
@@ -165,20 +165,19 @@ class MatrixUnit(wiring.Component):
         with m.If(step.active):
             m.d.sync += array.phase.eq(step.phase)
         m.d.comb += [array.active.eq(active[1]), array.a_word.eq(a_read.data), array.b_word.eq(b_read.data)]
-        m.d.comb += [array.valid.eq(active[3]), array.first.eq(first[3 + extra]), array.done.eq(last[3 + extra])]
+        operands = active[2 if config.product_register else 3]
+        m.d.comb += [array.valid.eq(operands), array.first.eq(first[3]), array.done.eq(last[3])]
         return last
 
     def _drain(self, m: Module, reader: OperandReader, array: FedArray, drain: Drain, last: Signal) -> None:
         """Connects the array to the drain path.
 
-        Latency: the last column of row 0 can be read cols + 4 cycles after the last address (one more with registered
-        products).
+        Latency: the last column of row 0 can be read cols + 4 cycles after the last address.
         """
-        extra = int(self._config.product_register)
         m.d.comb += [
             drain.fold.eq(reader.fold),
             drain.fold_valid.eq(reader.step.fold_last),
-            drain.begin.eq(last[2 + self._config.cols + extra]),
+            drain.begin.eq(last[2 + self._config.cols]),
             array.row.eq(drain.row),
         ]
         m.d.comb += [drain.sums[index].eq(value) for index, value in enumerate(array.result)]
@@ -246,31 +245,29 @@ class MatrixUnit(wiring.Component):
         the ports of the vector unit (`shared`), that does. Latency: one cycle."""
         request = self.read.payload
         a_owner, b_owner = reader.a_read, reader.b_read
-        a_busy, b_busy, free = a_owner.en, b_owner.en, None
+        a_busy, b_busy = a_owner.taken, b_owner.taken
         if shared is not None and self._config.core.operand_sources:
             for port, owner in ((ports.a, a_owner), (ports.b, b_owner)):
                 m.d.comb += [port.en.eq(owner.en), port.addr.eq(owner.addr)]
             ports = ports._replace(a=shared.a, b=shared.b)
             a_owner, b_owner = self.operands.a, self.operands.b
-            a_busy = b_busy = self.operands.walking
-            free = ~self.operands.walking  # a word that the vector unit has read stays until its next read
+            a_busy = b_busy = self.operands.walking  # a word that the vector unit has read stays until its next read
         m.d.comb += drain.acc_data.eq(ports.acc.data)
-        for port, owner, region, shift, allowed in (
-            (ports.a, a_owner, Region.MAIN, 0, free),
-            (ports.b, b_owner, Region.B, 0, free),
-            (ports.acc, drain.acc_read, Region.ACC, 2, None),
-            (ports.out, None, Region.OUT, 0, None),
+        for port, owner, busy, region, shift in (
+            (ports.a, a_owner, a_busy, Region.MAIN, 0),
+            (ports.b, b_owner, b_busy, Region.B, 0),
+            (ports.acc, drain.acc_read, drain.acc_read.en, Region.ACC, 2),
         ):
             mine = Signal(name=f"read_{region.name.lower()}")
-            here = self.read.valid & (request.region == region)
-            m.d.comb += mine.eq(here if allowed is None else here & allowed)
-            if owner is None:
-                m.d.comb += [port.en.eq(mine), port.addr.eq(request.offset)]
-                continue
             m.d.comb += [
-                port.en.eq(owner.en | mine),
-                port.addr.eq(Mux(owner.en, owner.addr, request.offset >> shift)),
+                mine.eq(self.read.valid & (request.region == region)),
+                port.en.eq(Mux(busy, owner.en, mine)),
+                port.addr.eq(Mux(busy, owner.addr, request.offset >> shift)),
             ]
+        m.d.comb += [
+            ports.out.en.eq(self.read.valid & (request.region == Region.OUT)),
+            ports.out.addr.eq(request.offset),
+        ]
         with m.Switch(request.region):
             for region, busy in ((Region.MAIN, a_busy), (Region.B, b_busy), (Region.ACC, drain.acc_read.en)):
                 with m.Case(region):

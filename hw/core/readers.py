@@ -21,6 +21,10 @@ _COUNTS = (
 FAULT_LAYOUT = data.StructLayout({"valid": 1, "cause": 4, **POST.members("tag", "value")})
 
 
+#: Bits of a word of B, and of what is past all of B, from where nothing is counted on.
+_B_BITS = 18
+
+
 def fold_layout(rows: int) -> data.StructLayout:
     """What the drain path must know about a fold: its rows, its place in the GEMM, and (with `first`) the GEMM."""
     return data.StructLayout(
@@ -74,11 +78,19 @@ class PendingInstruction:
                 ]
 
 
-class _Walk:
-    """Registers of the running GEMM.
+def _place() -> data.StructLayout:
+    """Where a word of A is in its channel block: its column `x` and the first word `y` of its row; `ox`: the output's
+    column. Columns and rows past all that a tile can have are not counted on (`_on`), so few bits are enough."""
+    return data.StructLayout({"ox": 10, "x": signed(12), "y": signed(18)})
 
-    The x (columns) and y (words) offsets of an input word are the sum of a pixel's (`here`) and a tap's.
-    """
+
+def _on(place: Signal, step: Value) -> Value:
+    """The column or row `step` further on, unless it is past all tiles already. The next bit has room for a step."""
+    return Mux(place[-2] & ~place[-1], place, place + step)
+
+
+class _Walk:
+    """Registers of the running GEMM. Columns and rows of places are those of a pixel and a tap together."""
 
     def __init__(self, lanes: int) -> None:
         # Constants of the GEMM.
@@ -88,35 +100,41 @@ class _Walk:
         self.start = Signal(32)
         self.row_step = Signal(13)  # words of A between output rows
         self.tap_step = Signal(13)  # words of A between kernel rows
-        self.tap_x0 = Signal(signed(5))
-        self.tap_y0 = Signal(signed(15))
+        self.x_first = Signal(signed(5))  # of the first pixel at the first tap
+        self.y_first = Signal(signed(15))
         # Counters.
         self.phase = Signal(range(lanes))
         self.kx = Signal(4)
         self.ky = Signal(4)
         self.kb = Signal(8)
         self.block = Signal(6)
-        self.tap_x = Signal(signed(8))
-        self.tap_y = Signal(signed(18))
-        self.plane = Signal(25)  # word of the channel block's first row and column
-        pixel = data.StructLayout({"ox": 10, "x": 13, "y": 28})
-        self.here: data.View = Signal(pixel)  # the pixel of this cycle's row
-        self.beyond: data.View = Signal(pixel)  # the pixel after it, or the same one if this cycle has no row
-        self.group: data.View = Signal(pixel)  # the first pixel of the group
+        self.edge = Signal(signed(8))  # column of an output row's first pixel at this tap
+        self.plane = Signal(24)  # word of the channel block's first row and column
+        self.here: data.View = Signal(_place())  # of the pixel of this cycle's row
+        self.beyond: data.View = Signal(_place())  # of the pixel after it
+        self.next_here: data.View = Signal(_place())  # of the next window's first pixel, from phase 2 on
+        self.group: data.View = Signal(_place())  # of the group's first pixel at the first tap
+        self.next_group: data.View = Signal(_place())  # of the next group's, once the first window has ended
         self.left = Signal(14)  # pixels from this group on
-        self.b_here = Signal(24)
-        self.b_beyond = Signal(24)
-        self.b_block = Signal(24)
-        self.scales_at = Signal(24)
+        self.b_here = Signal(_B_BITS)
+        self.b_beyond = Signal(_B_BITS)
+        self.b_block = Signal(_B_BITS)
+        self.scales_at = Signal(_B_BITS)
         self.high = Signal()  # of an int4 GEMM: the second window of a pair
 
 
 class _LoopEnds(NamedTuple):
-    """Which loops end in this cycle: kernel columns and rows only with `window_last`, n blocks with `fold_last`."""
+    """Which loops end in this cycle: kernel columns, rows and all taps (`taps_last`) only with `window_last`, n blocks
+    with `fold_last`. `taps_first`: this window is the first of its fold.
+
+    But for `taps_first` they come from registers, which are right from the second cycle of a window on: nothing ends
+    before its last one."""
 
     window_last: Signal
     kx_last: Signal
     ky_last: Signal
+    taps_first: Signal
+    taps_last: Signal
     fold_last: Signal
     block_last: Signal
     gemm_last: Signal
@@ -138,7 +156,8 @@ class OperandReader(wiring.Component):
     `hw.spec.timing.gemm_bubble`.
 
     - `issue`: instructions whose header has been satisfied.
-    - `a_read`, `b_read`: read port enables and addresses.
+    - `a_read`, `b_read`: read port enables and addresses. `taken`: the port is the reader's in this cycle, although
+      it does not read a word past the memory; known early in the cycle, like the lower bits of the address.
     - `step`: describes the addresses of this cycle: whether it belongs to a window (`active`), its index in the window
       (`phase`), whether the A word is padding (`a_zero`), first cycle of a window (`window_first`), first and last
       cycle of a fold (`fold_first`, `fold_last`). In a window of an `int4` GEMM `int4` is set, in the second of a pair
@@ -183,8 +202,8 @@ class OperandReader(wiring.Component):
             {
                 "issue": In(stream.Signature(GEMM_LAYOUT)),
                 "now": In(32),
-                "a_read": Out(data.StructLayout({"en": 1, "addr": self._a_bits})),
-                "b_read": Out(data.StructLayout({"en": 1, "addr": self._b_bits})),
+                "a_read": Out(data.StructLayout({"taken": 1, "en": 1, "addr": self._a_bits})),
+                "b_read": Out(data.StructLayout({"taken": 1, "en": 1, "addr": self._b_bits})),
                 "step": Out(self._step),
                 "fold": Out(fold_layout(config.rows)),
                 "fault": Out(FAULT_LAYOUT),
@@ -200,6 +219,7 @@ class OperandReader(wiring.Component):
         a, b = self._read_a(m, walk), self._read_b(m, walk)
         ends = self._loop_ends(m, walk, pending)
         self._advance(m, walk, ends)
+        self._foresee(m, walk, ends)
         self._load(m, walk, pending)
         if self._config.core.int4:
             self._read_scales(m, walk, pending, ends)
@@ -232,27 +252,26 @@ class OperandReader(wiring.Component):
         padding. Steps from pixel to pixel."""
         core, rows, gemm, here, beyond = self._config.core, self._config.rows, walk.gemm, walk.here, walk.beyond
         row_valid = Signal()
-        x = Signal(signed(15))
-        y = Signal(signed(30))
-        a_at = Signal(signed(32))
+        a_at = Signal(25)
         a_wanted = Signal()
         a_past = Signal()
+        row_last = Signal()
         m.d.comb += [
             row_valid.eq((walk.phase < rows) & (walk.phase < walk.left)),
-            x.eq(here.x + walk.tap_x),
-            y.eq(here.y + walk.tap_y),
-            a_at.eq(walk.plane + y + x),
-            a_wanted.eq(walk.active & row_valid & (x >= 0) & (x < gemm.in_w) & (y >= 0) & (y < gemm.a_plane)),
+            a_at.eq(walk.plane + here.y + here.x),
+            # unsigned, what is below 0 is far above
+            a_wanted.eq(
+                walk.active & row_valid & (here.x.as_unsigned() < gemm.in_w) & (here.y.as_unsigned() < gemm.a_plane)
+            ),
             a_past.eq(a_wanted & (a_at >= core.a_words)),
+            self.a_read.taken.eq(a_wanted),
             self.a_read.en.eq(a_wanted & ~a_past),
             self.a_read.addr.eq(a_at),
+            row_last.eq(here.ox == gemm.out_w - 1),
+            beyond.ox.eq(Mux(row_last, 0, here.ox + 1)),
+            beyond.x.eq(Mux(row_last, walk.edge, _on(here.x, gemm.stride_w))),
+            beyond.y.eq(Mux(row_last, _on(here.y, walk.row_step), here.y)),
         ]
-        m.d.comb += beyond.eq(here)
-        with m.If(walk.phase < rows):
-            with m.If(here.ox == gemm.out_w - 1):
-                m.d.comb += [beyond.ox.eq(0), beyond.x.eq(0), beyond.y.eq(here.y + walk.row_step)]
-            with m.Else():
-                m.d.comb += [beyond.ox.eq(here.ox + 1), beyond.x.eq(here.x + gemm.stride_w)]
         return _Access(a_past, a_at)
 
     def _read_b(self, m: Module, walk: _Walk) -> _Access:
@@ -263,9 +282,10 @@ class OperandReader(wiring.Component):
         m.d.comb += [
             b_wanted.eq(walk.active & (walk.phase < cols) & ~walk.high),
             b_past.eq(b_wanted & (walk.b_here >= core.b_words)),
+            self.b_read.taken.eq(b_wanted),
             self.b_read.en.eq(b_wanted & ~b_past),
             self.b_read.addr.eq(walk.b_here),
-            walk.b_beyond.eq(walk.b_here + b_wanted),
+            walk.b_beyond.eq(walk.b_here + (b_wanted & ~b_past)),
         ]
         return _Access(b_past, walk.b_here)
 
@@ -282,8 +302,12 @@ class OperandReader(wiring.Component):
             ),
         ]
         with m.If(self.step.scales):
-            m.d.comb += [self.b_read.en.eq(walk.scales_at < core.b_words), self.b_read.addr.eq(walk.scales_at)]
-            m.d.sync += walk.b_here.eq(walk.scales_at + INT4_SCALES)
+            m.d.comb += [
+                self.b_read.taken.eq(1),
+                self.b_read.en.eq(walk.scales_at < core.b_words),
+                self.b_read.addr.eq(walk.scales_at),
+            ]
+            m.d.sync += walk.b_here.eq(Mux(walk.scales_at[-1], walk.scales_at, walk.scales_at + INT4_SCALES))
         with m.If(pending.load):
             m.d.sync += walk.high.eq(0)
         with m.Elif(ends.window_last & int4):
@@ -295,43 +319,49 @@ class OperandReader(wiring.Component):
         window_last = Signal()
         kx_last = Signal()
         ky_last = Signal()
-        kb_last = Signal()
+        taps_first = Signal()
+        taps_last = Signal()
         fold_last = Signal()
         block_last = Signal()
+        blocks_last = Signal()
         gemm_last = Signal()
         rests = Signal()  # the word of scales waits for the port
         if self._config.core.int4 and self._config.cols == lanes:
             m.d.comb += rests.eq(pending.code.int4 & ~gemm.int4)
-        m.d.comb += [
-            window_last.eq(walk.active & (walk.phase == lanes - 1)),
-            kx_last.eq(walk.kx == gemm.kernel_w - 1),
-            ky_last.eq(walk.ky == gemm.kernel_h - 1),
-            kb_last.eq(walk.kb == gemm.k_blocks - 1),
-            fold_last.eq(window_last & kx_last & ky_last & kb_last),
+        kx_end, ky_end = walk.kx == gemm.kernel_w - 1, walk.ky == gemm.kernel_h - 1
+        m.d.sync += [
+            window_last.eq(walk.active & (walk.phase == lanes - 2)),
+            kx_last.eq(kx_end),
+            ky_last.eq(ky_end),
+            taps_last.eq(kx_end & ky_end & (walk.kb == gemm.k_blocks - 1)),
             block_last.eq(walk.left <= rows),
-            gemm_last.eq(fold_last & block_last & (walk.block == gemm.n_blocks - 1)),
+            blocks_last.eq((walk.left <= rows) & (walk.block == gemm.n_blocks - 1)),
+        ]
+        m.d.comb += [
+            taps_first.eq((walk.kx == 0) & (walk.ky == 0) & (walk.kb == 0)),
+            fold_last.eq(window_last & taps_last),
+            gemm_last.eq(fold_last & blocks_last),
             pending.load.eq(pending.waiting & (~walk.active | (gemm_last & ~rests))),
         ]
-        return _LoopEnds(window_last, kx_last, ky_last, fold_last, block_last, gemm_last)
+        return _LoopEnds(window_last, kx_last, ky_last, taps_first, taps_last, fold_last, block_last, gemm_last)
 
     def _advance(self, m: Module, walk: _Walk, ends: _LoopEnds) -> None:
         """Advances the loops by one cycle, innermost first."""
         gemm, rows = walk.gemm, self._config.rows
         with m.If(walk.active):
-            m.d.sync += [walk.phase.eq(walk.phase + 1), walk.here.eq(walk.beyond), walk.b_here.eq(walk.b_beyond)]
+            m.d.sync += [walk.phase.eq(walk.phase + 1), walk.b_here.eq(walk.b_beyond)]
+            with m.If(walk.phase < rows):
+                m.d.sync += walk.here.eq(walk.beyond)
         with m.If(ends.window_last):
-            m.d.sync += [walk.here.eq(walk.group), walk.kx.eq(walk.kx + 1), walk.tap_x.eq(walk.tap_x + gemm.dilation)]
+            # The group after a fold of one window begins where that ends.
+            with m.If(~ends.taps_first | ~ends.taps_last | ends.block_last):
+                m.d.sync += walk.here.eq(walk.next_here)
+            m.d.sync += [walk.kx.eq(walk.kx + 1), walk.edge.eq(walk.edge + gemm.dilation)]
             with m.If(ends.kx_last):
-                m.d.sync += [
-                    walk.kx.eq(0),
-                    walk.tap_x.eq(walk.tap_x0),
-                    walk.ky.eq(walk.ky + 1),
-                    walk.tap_y.eq(walk.tap_y + walk.tap_step),
-                ]
+                m.d.sync += [walk.kx.eq(0), walk.edge.eq(walk.x_first), walk.ky.eq(walk.ky + 1)]
                 with m.If(ends.ky_last):
                     m.d.sync += [
                         walk.ky.eq(0),
-                        walk.tap_y.eq(walk.tap_y0),
                         walk.kb.eq(walk.kb + 1),
                         walk.plane.eq(walk.plane + gemm.a_plane),
                     ]
@@ -340,20 +370,34 @@ class OperandReader(wiring.Component):
             with m.If(ends.block_last):
                 m.d.sync += [
                     walk.block.eq(walk.block + 1),
-                    walk.here.eq(0),
-                    walk.group.eq(0),
                     walk.left.eq(gemm.pixels),
                     walk.b_block.eq(walk.b_beyond),
                 ]
             with m.Else():
-                m.d.sync += [
-                    walk.here.eq(walk.beyond),
-                    walk.group.eq(walk.beyond),
-                    walk.left.eq(walk.left - rows),
-                    walk.b_here.eq(walk.b_block),
-                ]
+                m.d.sync += [walk.left.eq(walk.left - rows), walk.b_here.eq(walk.b_block)]
         with m.If(ends.gemm_last):
             m.d.sync += walk.active.eq(0)
+
+    def _foresee(self, m: Module, walk: _Walk, ends: _LoopEnds) -> None:
+        """Where the next window and the next group begin, while the window is read."""
+        gemm, turn = walk.gemm, walk.next_here
+        with m.If(walk.phase == 0):
+            m.d.sync += turn.eq(walk.here)
+            with m.If(ends.taps_first):
+                m.d.sync += walk.group.eq(walk.here)
+        with m.If(walk.phase == 1):
+            with m.If(~ends.kx_last):
+                m.d.sync += turn.x.eq(_on(turn.x, gemm.dilation))
+            with m.Elif(~ends.taps_last):
+                m.d.sync += [turn.x.eq(walk.group.x), turn.y.eq(_on(turn.y, walk.tap_step))]
+                with m.If(ends.ky_last):
+                    m.d.sync += turn.y.eq(walk.group.y)
+            with m.Elif(ends.block_last):
+                m.d.sync += [turn.ox.eq(0), turn.x.eq(walk.x_first), turn.y.eq(walk.y_first)]
+            with m.Else():
+                m.d.sync += turn.eq(walk.next_group)
+        with m.If((walk.phase == self._config.rows - 1) & ends.taps_first):
+            m.d.sync += walk.next_group.eq(walk.beyond)
 
     def _load(self, m: Module, walk: _Walk, pending: PendingInstruction) -> None:
         """Starts the pending instruction; its first addresses are those of the next cycle."""
@@ -366,15 +410,13 @@ class OperandReader(wiring.Component):
             m.d.sync += [
                 walk.row_step.eq(after.stride_h * after.in_w),
                 walk.tap_step.eq(after.dilation * after.in_w),
-                walk.tap_x0.eq(-after.pad_left),
-                walk.tap_x.eq(-after.pad_left),
-                walk.tap_y0.eq(-(after.pad_top * after.in_w)),
-                walk.tap_y.eq(-(after.pad_top * after.in_w)),
+                *(x.eq(-after.pad_left) for x in (walk.x_first, walk.edge, walk.here.x)),
+                *(y.eq(-(after.pad_top * after.in_w)) for y in (walk.y_first, walk.here.y)),
                 walk.plane.eq(after.a_base),
                 walk.left.eq(after.pixels | (after.pixels == 0)),
                 walk.b_here.eq(after.b_base),
                 walk.b_block.eq(after.b_base),
-                Cat(walk.phase, walk.kx, walk.ky, walk.kb, walk.block, walk.here, walk.group).eq(0),
+                Cat(walk.phase, walk.kx, walk.ky, walk.kb, walk.block, walk.here.ox).eq(0),
             ]
 
     def _describe(self, m: Module, walk: _Walk, ends: _LoopEnds) -> None:
@@ -385,7 +427,7 @@ class OperandReader(wiring.Component):
             step.phase.eq(walk.phase),
             step.a_zero.eq(~self.a_read.en),
             step.window_first.eq(walk.active & (walk.phase == 0)),
-            step.fold_first.eq(step.window_first & (walk.kx == 0) & (walk.ky == 0) & (walk.kb == 0)),
+            step.fold_first.eq(step.window_first & ends.taps_first),
             step.fold_last.eq(ends.fold_last),
             step.int4.eq(gemm.int4),
             step.high.eq(walk.high),
@@ -414,7 +456,7 @@ class OperandReader(wiring.Component):
                     Mux(
                         a.past,
                         Cat(a.at[:OFFSET_BITS], Const(Region.MAIN, 4)),
-                        Cat(b.at[:OFFSET_BITS], Const(Region.B, 4)),
+                        Cat(b.at, Const(0, OFFSET_BITS - _B_BITS), Const(Region.B, 4)),
                     )
                 ),
             ]

@@ -259,6 +259,8 @@ class ChipConfig(_Frozen):
     without `dram.banks`.
     `trace_records`: of each tile; 0 = none, and no counters of a run either (region STATS is zeros): smaller, as fast,
     and of a run its bytes and its cycles can be compared, but no instruction's.
+    `product_register`: the array's products are made a cycle before they are added up, and held meanwhile: shorter
+    paths for 16 flip-flops a PE. No cycle changes.
     `ecc`: words have a code (`hw.wiring.ecc`) in memories of cores and scratchpads, in rings, and on their way between
     tiles; one wrong bit of a word is corrected and counted, two are a fault. No cycle changes.
     `reports`: a tile says which fault it has raised, with the instruction and a value, and what its parts wait for when

@@ -61,7 +61,7 @@ def gemm_occupancy(config: ChipConfig, shape: GemmShape) -> int:
 def gemm_tail(config: ChipConfig, pixels: int) -> int:
     """Cycles from the last operand address slot of a GEMM to its end; the next GEMM's windows run meanwhile."""
     last_rows = (pixels - 1) % config.rows + 1
-    return config.cols + last_rows + GEMM_PIPELINE + int(config.product_register)
+    return config.cols + last_rows + GEMM_PIPELINE
 
 
 def gemm_cycles(config: ChipConfig, shape: GemmShape) -> int:

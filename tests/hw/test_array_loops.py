@@ -124,10 +124,12 @@ def test_loops_are_the_array(rows: int, cols: int, registered: bool, free: bool,
     assert int(message.split()[-1]) > 2000, message
 
 
-@pytest.mark.parametrize("way", slow_but([(4, 4, True), (5, 3, True), (3, 4, False)], (4, 4, True)))
-def test_loops_of_weights_of_four_bits_are_the_array(way: tuple[int, int, bool], tmp_path: Path) -> None:
-    rows, cols, free = way
-    config = chip(rows, cols, False, int4=True)
+@pytest.mark.parametrize(
+    "way", slow_but([(4, 4, False, True), (5, 3, True, True), (3, 4, False, False)], (4, 4, False, True))
+)
+def test_loops_of_weights_of_four_bits_are_the_array(way: tuple[int, int, bool, bool], tmp_path: Path) -> None:
+    rows, cols, registered, free = way
+    config = chip(rows, cols, registered, int4=True)
     message = outcome(config, free, array_loops.verilog(config), tmp_path)
     assert message.startswith("equal in "), message
     assert int(message.split()[-1]) > 2000, message

@@ -244,6 +244,15 @@ def test_whole_array_layer() -> None:
     check(config, random_memories(config, np.random.default_rng(4)), gemms)
 
 
+def test_rows_and_columns_far_outside_of_the_tile_are_zeros() -> None:
+    """Columns and rows are counted in few bits: those that have gone beyond all tiles must not come back."""
+    config = chip(4, a_words=64, b_words=16, acc_words=4, out_words=640)
+    wide = {"in_w": 9, "a_plane": 36, "out_w": 590, "pixels": 598, "stride_w": 7, "pad_left": 2}
+    high = {"in_w": 1023, "a_plane": 50, "pixels": 40, "stride_h": 7, "kernel_h": 2, "pad_top": 3, "dilation": 3}
+    gemms = [complete(ONE | wide), complete(ONE | high | {"dest_base": 600})]
+    check(config, random_memories(config, np.random.default_rng(6)), gemms)
+
+
 @pytest.mark.parametrize("product_register", slow_but([False, True], True))
 def test_shortest_gemms_back_to_back(product_register: bool) -> None:
     """One window, one row each, all on the same word of ACC; the next row is read when the last one is written."""

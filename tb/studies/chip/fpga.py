@@ -38,7 +38,7 @@ _PEOPLE = {"chip": "the chip", "tile_0": "DRAM tile", "tile_1": "core tile", "ti
 
 def points(full: bool) -> list[Point]:
     """The chip as it is and the smallest; full: all between them, other arrays, and placed and routed."""
-    more = [*LESS[:-1], LEAST_VECTOR, SMALL, LARGE, PLACED, SMALL_PLACED, QUAD_PLACED]
+    more = [*LESS, LEAST_VECTOR, SMALL, LARGE, PLACED, SMALL_PLACED, QUAD_PLACED]
     return [WHOLE, LEAST, *(more if full else ())]
 
 

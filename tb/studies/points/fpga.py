@@ -41,9 +41,11 @@ STEPS: tuple[Changes, ...] = (
     (("memory_streams", False),),
     (("fire_times", False),),
 )
-SMALL4: Changes = tuple(change for step in STEPS for change in step)
-#: The same with its vector unit.
-SMALL_VECTOR: Changes = tuple(change for change in SMALL4 if change[0] != "core.vec_ops")
+LEFT_OUT: Changes = tuple(change for step in STEPS for change in step)
+#: What that file has otherwise: with products in registers, which makes paths short.
+SMALL4: Changes = (*LEFT_OUT, ("product_register", True))
+#: The chip without all that may be left out, but with its vector unit.
+SMALL_VECTOR: Changes = tuple(change for change in LEFT_OUT if change[0] != "core.vec_ops")
 #: What examples/boards/fpga8_quad.toml has otherwise: four 8x8 cores of the same kind.
 QUAD8: Changes = (
     *SMALL4,

@@ -34,7 +34,7 @@ def test_the_chip_is_that_of_the_board() -> None:
     assert fpga.UNTRACED.config.trace_records == 0
     assert fpga.QUAD_PLACED.config == load(BOARDS / "fpga8_quad.toml")
     assert fpga.SMALL_PLACED.config == fpga.LEAST.config
-    assert len({point.key for point in fpga.points(True)}) == 14
+    assert len({point.key for point in fpga.points(True)}) == 15
 
 
 def test_a_page_says_what_traces_take_and_what_is_longest() -> None:
@@ -58,7 +58,7 @@ def test_a_page_says_what_traces_take_and_what_is_longest() -> None:
     assert placed.rows == [
         ("fpga4 on ulx3s", "24.0", "40,000", "50.0 %", "40,000", "40,000", "begin", "end", "41.7"),
     ]
-    assert choices.rows == [("trace_records = 0", "33,000", "11,000"), ("fire_times = False", "22,000", "-")]
+    assert choices.rows == [("trace_records = 0", "33,000", "11,000")]
     assert page.answer == (
         "fpga4 takes 44,000 LUT4, 25.0 % fewer without traces, and 22,000 without all that it may leave out; its "
         "longest path allows an estimated 50.0 MHz."
