@@ -47,6 +47,7 @@ class SourceGenerator(MoverPorts):
         count = Signal(16)
         step = Signal()
         burst = Signal(7)
+        run_ends, move_ends = Signal(), Signal()  # with these words
         past = self._past(m, run, count, burst)
         m.d.comb += [self.read.payload.region.eq(run.region), self.read.payload.offset.eq(run.offset)]
         arriving = Signal()
@@ -57,13 +58,22 @@ class SourceGenerator(MoverPorts):
         m.d.sync += arriving.eq(0)
         if self.has_dram:
             longest = self.config.packet_words
-            shorter = Signal(16)
             dram_active = Signal()
+            run_longer, move_longer, run_beyond, move_beyond = (
+                Signal(name=f"source_{name}") for name in ("run_longer", "move_longer", "run_beyond", "move_beyond")
+            )
+            shorter = Mux(run_longer, run.left, run.run_left)
             m.d.comb += [
                 dram_active.eq(run.region == Region.MAIN),
-                shorter.eq(Mux(run.run_left < run.left, run.run_left, run.left)),
                 burst.eq(longest - run.offset[: longest.bit_length() - 1]),
-                count.eq(Mux(~dram_active, 1, Mux(shorter < burst, shorter, burst))),
+                # compared all at once, not one after the other
+                run_longer.eq(run.run_left > run.left),
+                move_longer.eq(run.left > run.run_left),
+                run_beyond.eq(run.run_left > burst),
+                move_beyond.eq(run.left > burst),
+                count.eq(Mux(~dram_active, 1, Mux(run_beyond & move_beyond, burst, shorter))),
+                run_ends.eq(Mux(dram_active, ~run_longer & ~run_beyond, run.run_left == 1)),
+                move_ends.eq(Mux(dram_active, ~move_longer & ~move_beyond, run.left == 1)),
                 self.run.payload.offset.eq(run.offset),
                 self.run.payload.words.eq(count),
                 self.run.valid.eq(run.active & dram_active & ~past),
@@ -73,6 +83,8 @@ class SourceGenerator(MoverPorts):
         else:
             m.d.comb += [
                 count.eq(1),
+                run_ends.eq(run.run_left == 1),
+                move_ends.eq(run.left == 1),
                 self.read.valid.eq(local_go),
                 step.eq(self.read.valid & self.read.ready),
             ]
@@ -85,13 +97,13 @@ class SourceGenerator(MoverPorts):
                 run.run_left.eq(run.run_left - count),
                 run.left.eq(run.left - count),
             ]
-            with m.If(run.run_left == count):
+            with m.If(run_ends):
                 m.d.sync += [
                     run.offset.eq(run.base + run.stride),
                     run.base.eq(run.base + run.stride),
                     run.run_left.eq(run.run),
                 ]
-            with m.If(run.left == count):
+            with m.If(move_ends):
                 m.d.sync += run.active.eq(0)
         with m.If(run.active & past & ~run.told):
             m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.ADDRESS), self.fault.tag.eq(run.tag)]

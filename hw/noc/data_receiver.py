@@ -14,7 +14,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..spec.config import OFFSET_BITS, ChipConfig
+from ..spec.config import ChipConfig
 from ..spec.contracts import ARRIVAL_RECORDS, EJECTION_FLITS
 from ..spec.isa import (
     ADDRESS,
@@ -349,7 +349,9 @@ class DataReceiver(wiring.Component):
     def _check(self, m: Module, flit: data.View, head: data.View) -> tuple[Signal, Signal]:
         """(the head is valid and its packet may be written, its parity is wrong)."""
         address = split_address(head.addr)
-        end = Signal(OFFSET_BITS + 1)
+        inside = max(self.depths.values()).bit_length()  # bits of an offset in the largest region: few to add up
+        near, far = address.offset[:inside], address.offset[inside:]
+        end = Signal(max(inside, len(head.words)) + 1)
         fits = [(address.region == int(number)) & (end <= depth) for number, depth in self.depths.items()]
         good = Signal()
         flipped = Signal()
@@ -360,8 +362,8 @@ class DataReceiver(wiring.Component):
             odd |= self._copies(flit).as_value().xor()
         m.d.comb += [
             flipped.eq(odd),
-            end.eq(address.offset + head.words),
-            good.eq(~flipped & Cat(*fits).any() & (head.words != 0) & ~flit.last),
+            end.eq(near + head.words),
+            good.eq(~flipped & ~far.any() & Cat(*fits).any() & (head.words != 0) & ~flit.last),
         ]
         return good, flipped
 
