@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -183,9 +183,10 @@ class DramChannel(wiring.Component):
 
 class _Queue(wiring.Component):
     """Bursts of one direction, the oldest first. `step`: a beat of the oldest goes; `pop`: it was its last one. `word`:
-    that of its beat; `next_word`: that of the beat of the next cycle. `ripe`: there is one, and its `time` has come, as
-    a register: no burst's is before the second cycle after its `push`. `coming`: it will be in the next cycle, and lies
-    in the channel. `pushed`, `bad`: the first word of what is pushed, and that it does not."""
+    that of its beat; `next_word`: that of the beat of the next cycle, where beats go only if `ripe`. `ripe`: there is
+    one, and its `time` has come, as a register: no burst's is before the second cycle after its `push`. `coming`: it
+    will be in the next cycle, and lies in the channel. `pushed`, `bad`: the first word of what is pushed, and that it
+    does not."""
 
     reset: Signal
     push: Signal
@@ -237,45 +238,42 @@ class _Queue(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        shape = 32 + 8 + 1 + 1 + _TIME
+        bits = max(1, (self._words - 1).bit_length())  # of a word in the channel; no other is ever looked at
+        shape = bits + 8 + 1 + 1 + _TIME
         m.submodules.bursts = bursts = memory.Memory(shape=shape, depth=QUEUE, init=[])
         put, first, second = bursts.write_port(), bursts.read_port(domain="comb"), bursts.read_port(domain="comb")
         into, out, following, entry = Signal(4), Signal(4), Signal(4), Signal(shape)
+        begun = Signal()  # a beat of the oldest has gone
+        kept = Signal(bits)  # the word of its beat, if so
+        behind = Signal(bits)  # the one behind that, from the second cycle on in which it is the oldest
         word = self.pushed
         m.d.comb += [
             word.eq(self.address >> self._shift),
             self.bad.eq((word >= self._words) | (self._words - word <= self.length)),
-            entry[:32].eq(word),
-            entry[32:40].eq(self.length),
-            entry[40].eq(self.ident),
-            entry[41].eq(self.bad),
-            entry[42:].eq(self.time),
+            entry.eq(Cat(word[:bits], self.length, self.ident, self.bad, self.time)),
             put.addr.eq(into),
             put.data.eq(entry),
             put.en.eq(self.push),
             following.eq(out + 1),
             first.addr.eq(out),
             second.addr.eq(following),
-            self.word.eq(first.data[:32] + self.beat),
-            self.next_word.eq(
-                Mux(self.pop, second.data[:32], Mux(self.step, first.data[:32] + self.beat + 1, self.word))
-            ),
-            self.first_length.eq(first.data[32:40]),
-            self.first_ident.eq(first.data[40]),
-            self.first_bad.eq(first.data[41]),
+            self.word.eq(Mux(begun, kept, first.data[:bits])),
+            self.next_word.eq(Mux(self.pop, second.data[:bits], Mux(self.step, behind, self.word))),
+            Cat(self.first_length, self.first_ident, self.first_bad).eq(first.data[bits:]),
         ]
+        m.d.sync += [kept.eq(self.word + self.step), behind.eq(self.next_word + 1)]
         # Both that may be the oldest in the next cycle are looked at, before it is clear which it is.
-        come = [~(self.now + 1 - burst.data[42:])[_TIME - 1] for burst in (first, second)]
+        come = [~(self.now + 1 - burst.data[-_TIME:])[_TIME - 1] for burst in (first, second)]
         ripe = Mux(self.pop, (self.count > 1) & come[1], (self.count != 0) & come[0])
         m.d.sync += self.ripe.eq(ripe)
-        m.d.comb += self.coming.eq(ripe & ~Mux(self.pop, second.data[41], first.data[41]))
+        m.d.comb += self.coming.eq(ripe & ~Mux(self.pop, second.data[bits + 9], first.data[bits + 9]))
         m.d.sync += [
             into.eq(into + self.push),
             out.eq(out + self.pop),
             self.count.eq(self.count + self.push - self.pop),
         ]
         with m.If(self.step):
-            m.d.sync += self.beat.eq(Mux(self.pop, 0, self.beat + 1))
+            m.d.sync += [self.beat.eq(Mux(self.pop, 0, self.beat + 1)), begun.eq(~self.pop)]
         with m.If(self.reset):
-            m.d.sync += [into.eq(0), out.eq(0), self.count.eq(0), self.beat.eq(0), self.ripe.eq(0)]
+            m.d.sync += [into.eq(0), out.eq(0), self.count.eq(0), self.beat.eq(0), self.ripe.eq(0), begun.eq(0)]
         return m
