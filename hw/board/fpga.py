@@ -48,7 +48,9 @@ class Fpga(Elaboratable):
             m.d.start += left.eq(RESET_CYCLES)
         with m.Elif(left != 0):
             m.d.start += left.eq(left - 1)
-        m.d.comb += [ClockSignal().eq(ClockSignal("start")), ResetSignal().eq(left != 0)]
+        resets = Signal(init=1)
+        m.d.start += resets.eq(left != 0)
+        m.d.comb += [ClockSignal().eq(ClockSignal("start")), ResetSignal().eq(resets)]
         m.submodules.board = board = self._board
         uart = platform.request("uart", 0, dir="-")
         m.submodules.rx, m.submodules.tx = rx, tx = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import ClockSignal, Const, Instance, Module, Mux, ResetSignal, Signal, Value
+from amaranth.hdl import ClockSignal, Const, Instance, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -28,7 +28,8 @@ SIMULATED_CLOCK = 30.0
 
 class Board(wiring.Component):
     """`rx`, `tx`: the UART, `divisor` cycles for a bit. `busy`: a run goes on (a light). The chip is an instance of the
-    module `chip` (`hw.assembly.verilog`). Its reset is the board's, or RESET of the link.
+    module `chip` (`hw.assembly.verilog`). Its reset is the board's, or RESET of the link, a cycle later: a register's
+    own, since it goes to everything.
 
     DRAM is block RAM. With `sdram`, which is the clock in MHz, it is SDRAM at `pins`, and the chip's clock comes out of
     an instance of `clock_gate`: it stops while SDRAM has not kept up, so that the chip's cycles are the same. Registers
@@ -58,7 +59,9 @@ class Board(wiring.Component):
         wiring.connect(m, receiver.output, link.input)
         wiring.connect(m, link.output, transmitter.input)
         irq, run, clock = Signal(), Signal(), Signal()
-        ports: dict[str, Any] = {"i_rst": ResetSignal() | link.chip_reset, "o_irq": irq}
+        reset = Signal(init=1)  # as long as the board is reset, too
+        m.d.sync += reset.eq(link.chip_reset)
+        ports: dict[str, Any] = {"i_rst": reset, "o_irq": irq}
         if self._sdram is None:
             ports["i_clk"] = ClockSignal()
             m.d.comb += run.eq(1)
