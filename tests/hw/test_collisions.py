@@ -21,8 +21,8 @@ from . import test_matrix, test_vector
 class _Shown:
     """A read port whose words, if they collided with a write, are wrong in all bits."""
 
-    def __init__(self, port: Any, number: int) -> None:
-        self.port, self.addr, self.en = port, port.addr, port.en
+    def __init__(self, port: Any, domain: str, number: int) -> None:
+        self.port, self.addr, self.en, self.domain = port, port.addr, port.en, domain
         self.data = Signal.like(port.data, name=f"shown_{number}")
 
 
@@ -37,7 +37,7 @@ class CollidingMemory(Elaboratable):
         return self._writes[-1]
 
     def read_port(self, *, domain: str = "sync") -> Any:
-        self._reads.append(_Shown(self.memory.read_port(domain=domain), len(self._reads)))
+        self._reads.append(_Shown(self.memory.read_port(domain=domain), domain, len(self._reads)))
         return self._reads[-1]
 
     def elaborate(self, platform: object) -> Module:
@@ -49,7 +49,7 @@ class CollidingMemory(Elaboratable):
                 with m.If(write.en.any() & (write.addr == shown.addr)):
                     m.d.comb += collision.eq(1)
             with m.If(shown.en):
-                m.d.sync += collided.eq(collision)
+                m.d[shown.domain] += collided.eq(collision)
             m.d.comb += shown.data.eq(Mux(collided, ~shown.port.data, shown.port.data))
         return m
 
