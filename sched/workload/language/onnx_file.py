@@ -109,9 +109,9 @@ class OnnxFile:
         if node.op_type in _PRODUCTS:
             yield from self._product(node, place)
         elif node.op_type == "Gather":
-            if (found := self._embedding(node)) is not None:
+            if (rows := self._embedding(node)) is not None:
                 words = (TOKENS,) if self._given(node.input[1]) == TOKENS else ()
-                yield Tensor((*self._names(node.input[0], place, "weight"), *words), found)
+                yield Tensor((*self._names(node.input[0], place, "weight"), *words), rows)
         elif node.op_type in _NORMS:
             for at, kind in zip(_NORMS[node.op_type], ("weight", "bias"), strict=True):
                 if at < len(node.input) and (array := self._constant(node.input[at])) is not None:

@@ -154,7 +154,7 @@ class _OnnxWeights(Weights):
         )
 
     def __contains__(self, name: str) -> bool:
-        return self._found(name) is not None
+        return self._tensor(name) is not None
 
     def has_prefix(self, prefix: str) -> bool:
         return True  # names are looked for by their ends
@@ -163,11 +163,11 @@ class _OnnxWeights(Weights):
         return self._read(name).shape
 
     def _read(self, name: str) -> Reals:
-        array = self._found(name)
+        array = self._tensor(name)
         assert array is not None, "only what is here is read"
         return array
 
-    def _found(self, name: str) -> Reals | None:
+    def _tensor(self, name: str) -> Reals | None:
         """A tensor as transformers has it."""
         own = name.removeprefix(self._layout.prefix)
         prefix = self._layout.prefix.split(".")
