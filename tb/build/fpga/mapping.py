@@ -16,6 +16,8 @@ from ..synthesis import yosys
 SUMS = Path(__file__).with_name("ecp5_sums.v")
 #: Bits of an ECP5's multiplier, for each operand; narrower operands or products are not worth one (Yosys' bounds).
 _BITS, _LEAST_OPERAND, _LEAST_PRODUCT = 18, 2, 9
+#: Picoseconds that a net takes, for the choice of LUTs: nextpnr's take this long. Yosys' 300 give more levels.
+_WIRE = 1000
 #: INIT of the bit by which a carry enters a chain, as `SUMS` has it: whatever comes before it is lost.
 _START = 0x000A
 #: A port without a net, in Yosys' JSON.
@@ -49,7 +51,9 @@ def synthesise(
     if rows:
         steps += [f"select -set rows {' '.join(f'c:{name}' for name in rows)}", "techmap -map sums.v @rows"]
     steps += ["techmap -map sums.v t:sum_from_first", f"synth_ecp5 -top {top} -run begin:map_gates"]
-    steps += ["techmap -map sums.v t:$alu", f"synth_ecp5 -top {top} -run map_gates:", f"write_json {netlist}"]
+    steps += ["techmap -map sums.v t:$alu", f"synth_ecp5 -top {top} -run map_gates:map_luts"]
+    steps += ["techmap -map +/lattice/latches_map.v", f"abc9 -W {_WIRE}", "clean"]
+    steps += [f"synth_ecp5 -top {top} -run map_cells:", f"write_json {netlist}"]
     (folder / "map.ys").write_text("\n".join(steps), encoding="utf-8")
     printed += yosys("script map.ys", folder, what)
     path = folder / netlist
