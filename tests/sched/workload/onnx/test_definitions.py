@@ -13,6 +13,7 @@ from meshloom.sched.workload.onnx.load import check, in_standard_form
 from meshloom.sched.workload.onnx.passes.definitions import put_definitions_in_place
 from meshloom.sched.workload.onnx.quantise import quantise_with_report
 
+from ....tiers import slow_but
 from ...float_models import FloatModel, decibels, integer_outputs, run_float
 from .test_attention import keeps_its_meaning
 
@@ -48,10 +49,12 @@ def joined(m: FloatModel, x: str, reduced: str) -> str:
         (21, lambda m, x: m.node("CastLike", [m.node("Sigmoid", x, "t"), x], "b")),
     ],
 )
+@pytest.mark.slow
 def test_definitions_compute_what_the_operator_does(opset: int, build: Callable[[FloatModel, str], str]) -> None:
     keeps_its_meaning(between(opset, build), "y", least=20)
 
 
+@pytest.mark.slow
 def test_a_reduction_that_drops_its_axes() -> None:
     m = FloatModel(SHAPE, opset=13)
     a = m.conv("x", "a", (8, 3, 1, 1))
@@ -61,6 +64,7 @@ def test_a_reduction_that_drops_its_axes() -> None:
 
 
 @pytest.mark.parametrize("operator", ["LogSoftmax", "MeanVarianceNormalization", "ReduceLogSumExp"])
+@pytest.mark.slow
 def test_operators_behind_a_slice(operator: str) -> None:
     """ONNX's shape inference is not asked behind one."""
 
@@ -75,6 +79,7 @@ def test_operators_behind_a_slice(operator: str) -> None:
 
 
 @pytest.mark.parametrize("operator", ["LRN", "GlobalLpPool", "ReduceProd"])
+@pytest.mark.slow
 def test_operators_that_need_a_shape_are_refused_behind_a_slice(operator: str) -> None:
     def build(m: FloatModel, x: str) -> str:
         part = m.node("Slice", [x, m.integers(1), m.integers(5), m.integers(2)], "part")
@@ -85,8 +90,8 @@ def test_operators_that_need_a_shape_are_refused_behind_a_slice(operator: str) -
         quantise_with_report(between(13, build).build("y"), between(13, build).data())
 
 
-@pytest.mark.parametrize("opset", [11, 13, 18])
-@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("opset", slow_but([11, 13, 18], 13))
+@pytest.mark.parametrize("whole", slow_but([False, True], False))
 def test_logarithms_of_sums_of_exponentials_are_put_together_again(opset: int, whole: bool) -> None:
     """The largest exponential is far beyond 8 bits."""
     m = FloatModel(SHAPE, opset=opset)
@@ -113,6 +118,7 @@ def test_logarithms_of_sums_of_exponentials_are_put_together_again(opset: int, w
         ("ReduceProd", {"axes": [1]}),
     ],
 )  # fmt: skip
+@pytest.mark.slow
 def test_at_the_end_they_are_the_hosts(operator: str, options: dict[str, int]) -> None:
     m = FloatModel(SHAPE, opset=13)
     m.node(operator, m.conv("x", "a", (8, 3, 1, 1)), "y", **options)
