@@ -173,8 +173,9 @@ def word_memory(
 ) -> Memory | CodedMemory:
     """A memory of words of `bits` bits; with `ecc`, each part of `part` bits (by default: the word) has a code.
 
-    A word that is read in the cycle in which it is written is its `old` one, or with a code. Else it is undefined: no
-    unit uses it, and no program that the checker accepts. Synthesis then needs nothing around a block RAM.
+    A part that is read in the cycle in which it is written is its `old` one, or with a code. Else it is undefined: no
+    unit uses it, and no program that the checker accepts. Synthesis then needs nothing around a block RAM. Other parts
+    of the word are there: parts are whole bytes, which a block RAM keeps apart.
     """
     if ecc:
         return CodedMemory(bits, depth, part or bits)

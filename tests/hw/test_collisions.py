@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from amaranth.hdl import Elaboratable, Module, Mux, Signal
+from amaranth.hdl import Cat, Elaboratable, Module, Signal
 from amaranth.lib.memory import Memory
 
 from meshloom.hw.assembly.verilog import verilog
@@ -19,7 +19,7 @@ from . import test_matrix, test_vector
 
 
 class _Shown:
-    """A read port whose words, if they collided with a write, are wrong in all bits."""
+    """A read port whose bits, if they collided with a write of them, are wrong."""
 
     def __init__(self, port: Any, domain: str, number: int) -> None:
         self.port, self.addr, self.en, self.domain = port, port.addr, port.en, domain
@@ -44,13 +44,15 @@ class CollidingMemory(Elaboratable):
         m = Module()
         m.submodules.memory = self.memory
         for number, shown in enumerate(self._reads):
-            collision, collided = Signal(name=f"collision_{number}"), Signal(name=f"collided_{number}")
+            bits = len(shown.data)
+            collision, collided = (Signal(bits, name=f"{name}_{number}") for name in ("collision", "collided"))
             for write in self._writes:
-                with m.If(write.en.any() & (write.addr == shown.addr)):
-                    m.d.comb += collision.eq(1)
+                written = Cat(enable.replicate(bits // len(write.en)) for enable in write.en)
+                with m.If(write.addr == shown.addr):
+                    m.d.comb += collision.eq(written)
             with m.If(shown.en):
                 m.d[shown.domain] += collided.eq(collision)
-            m.d.comb += shown.data.eq(Mux(collided, ~shown.port.data, shown.port.data))
+            m.d.comb += shown.data.eq(shown.port.data ^ collided)
         return m
 
 
