@@ -101,6 +101,7 @@ def test_nor_do_both_at_once(collisions: list[CollidingMemory]) -> None:
     assert collisions
 
 
+@pytest.mark.slow
 def test_verilog_says_so_of_words_and_of_nothing_else() -> None:
     text = verilog(load("tiny"))
     attributes = r"""  \(\* no_rw_check = 32'd1 \*\)\n  \(\* rw_addr_collision = "no" \*\)\n  reg \[\d+:0\] (\w+) """

@@ -220,7 +220,7 @@ def test_networks_without_pictures_are_fed_arrays() -> None:
 def unsupported(folder: Path) -> Path:
     model = FloatModel()
     model.node("Hardmax", model.conv("x", "c", (4, 3, 1, 1)), "s")
-    model.node("LpPool", "s", "p", kernel_shape=[2, 2])
+    model.node("LpPool", "s", "p", kernel_shape=[2, 2], p=3)
     model.node("CumSum", ["p", model.constant(1, np.int64)], "e")
     path = folder / "odd.onnx"
     model.node("Conv", ["e", model.normal(2, 4, 1, 1)], "y")

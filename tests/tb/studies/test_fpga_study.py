@@ -34,7 +34,7 @@ def test_the_chip_is_that_of_the_board() -> None:
     assert fpga.UNTRACED.config.trace_records == 0
     assert fpga.QUAD_PLACED.config == load(BOARDS / "fpga8_quad.toml")
     assert fpga.SMALL_PLACED.config == fpga.LEAST.config
-    assert len({point.key for point in fpga.points(True)}) == 15
+    assert len({point.key for point in fpga.points(True)}) == 16
 
 
 def test_a_page_says_what_traces_take_and_what_is_longest() -> None:
