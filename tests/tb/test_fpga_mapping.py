@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from meshloom.hw.spec.config import load
+from meshloom.tb.build.builder import BuildError
+from meshloom.tb.build.fpga import mapping
 from meshloom.tb.build.fpga.mapping import SUMS, _without_multiplier, synthesise
 from meshloom.tb.build.synthesis import yosys
 
@@ -191,10 +193,10 @@ def test_sums_differences_and_comparisons_are_right_in_carry_chains(tmp_path: Pa
     synthesise(CHIP, "read_verilog read.v", "sums", "cells.json", tmp_path)
     cells = json.loads((tmp_path / "cells.json").read_text())["modules"]["sums"]["cells"]
     carries = [cell["connections"] for cell in cells.values() if cell["type"] == "CCU2C"]
-    # a chain begins without a carry that nextpnr would have to bring, and ends without one that it would lead out
     come, go = ([each[port][0] for each in carries] for port in ("CIN", "COUT"))
-    assert come.count("x") == go.count("x") >= len(bits) // 2
-    assert {*come} == {*go}
+    # a chain ends without a carry that nextpnr would lead out of it
+    assert go.count("x") >= len(bits) // 2
+    assert {each for each in come if isinstance(each, int)} == {each for each in go if each != "x"}
     _plain(tmp_path, "cells.json", "sums")
     assert _simulated(tmp_path, "bench.v", "read.v", "cells.v").strip() == "0 wrong of 20000"
 
@@ -223,3 +225,13 @@ def test_products_of_an_array_do_without_multipliers_evenly(most: int | None, na
     element = (8, 8, 16)
     cells = _products(*[element] * 5, (32, 17, 48), (3, 10, 13), (1, 30, 30), (3, 4, 7))
     assert _without_multiplier(cells, most) == names
+
+
+def test_luts_that_compute_something_else_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def says(script: str, folder: Path, name: str) -> str:
+        (folder / "products.json").write_text('{"modules": {}}')
+        return "ABC: Networks are NOT EQUIVALENT.  Time = 0.02 sec"
+
+    monkeypatch.setattr(mapping, "yosys", says)
+    with pytest.raises(BuildError, match="ABC says that its LUTs do not compute what they were made of"):
+        synthesise(CHIP, "read_verilog chip.v", "chip", "chip.json", tmp_path)

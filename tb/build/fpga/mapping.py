@@ -10,6 +10,7 @@ from typing import Any
 
 from meshloom.hw.spec.config import ChipConfig
 
+from ..builder import BuildError
 from ..synthesis import yosys
 
 #: What is mapped by hand.
@@ -18,8 +19,8 @@ SUMS = Path(__file__).with_name("ecp5_sums.v")
 _BITS, _LEAST_OPERAND, _LEAST_PRODUCT = 18, 2, 9
 #: Picoseconds that a net takes, for the choice of LUTs: nextpnr's take this long. Yosys' 300 give more levels.
 _WIRE = 1000
-#: INIT of the bit by which a carry enters a chain, as `SUMS` has it: whatever comes before it is lost.
-_START = 0x000A
+#: What ABC says, and goes on, if its result differs from what it was given.
+_DIFFERENT = "NOT EQUIVALENT"
 #: A port without a net, in Yosys' JSON.
 _NO_NET = "x"
 #: Operands and product of a processing element.
@@ -50,12 +51,13 @@ def synthesise(
     steps = ["read_rtlil flat.il"]
     if rows:
         steps += [f"select -set rows {' '.join(f'c:{name}' for name in rows)}", "techmap -map sums.v @rows"]
-    steps += ["techmap -map sums.v t:sum_from_first", f"synth_ecp5 -top {top} -run begin:map_gates"]
-    steps += ["techmap -map sums.v t:$alu", f"synth_ecp5 -top {top} -run map_gates:map_luts"]
+    steps += ["techmap -map sums.v t:sum_from_first", f"synth_ecp5 -top {top} -run begin:map_luts"]
     steps += ["techmap -map +/lattice/latches_map.v", f"abc9 -W {_WIRE}", "clean"]
     steps += [f"synth_ecp5 -top {top} -run map_cells:", f"write_json {netlist}"]
     (folder / "map.ys").write_text("\n".join(steps), encoding="utf-8")
     printed += yosys("script map.ys", folder, what)
+    if _DIFFERENT in printed:
+        raise BuildError(f"{what}: ABC says that its LUTs do not compute what they were made of; report this chip")
     path = folder / netlist
     design = json.loads(path.read_text(encoding="utf-8"))
     _end_chains(design["modules"][top])
@@ -64,8 +66,7 @@ def synthesise(
 
 
 def _end_chains(module: dict[str, Any]) -> None:
-    """Takes away the nets of carries that nobody reads, and those before the first bit of a chain: nextpnr would lead
-    each of them out of the chain, or into it."""
+    """Takes away the nets of carries that nobody reads: nextpnr leads a carry that has a net out of its chain."""
     cells = module["cells"]
     read = {bit for port in module["ports"].values() for bit in port["bits"]}
     for cell in cells.values():
@@ -75,8 +76,6 @@ def _end_chains(module: dict[str, Any]) -> None:
         wires = cell["connections"]
         if cell["type"] == "CCU2C" and not read.intersection(wires.get("COUT", ())):
             wires["COUT"] = [_NO_NET]
-        if cell["type"] == "CCU2C" and int(cell["parameters"]["INIT0"], 2) == _START:
-            wires["CIN"] = [_NO_NET]
 
 
 def _pattern(bits: int) -> str:
