@@ -32,7 +32,7 @@ def test_the_chip_is_that_of_the_board() -> None:
     assert fpga.LEAST.config == load(BOARDS / "fpga4_small.toml")
     assert fpga.LEAST_VECTOR.config.core == fpga.WHOLE.config.core
     assert fpga.UNTRACED.config.trace_records == 0
-    assert fpga.QUAD_PLACED.config == load(BOARDS / "fpga8_quad.toml")
+    assert fpga.QUAD.config == load(BOARDS / "fpga8_quad.toml")
     assert fpga.SMALL_PLACED.config == fpga.LEAST.config
     assert len({point.key for point in fpga.points(True)}) == 16
 
