@@ -15,6 +15,7 @@ from meshloom.hw.memory import bank
 from meshloom.hw.spec.config import load
 from meshloom.hw.wiring import ecc
 
+from ..tiers import slow_but
 from . import test_matrix, test_vector
 
 
@@ -88,8 +89,7 @@ def test_nor_do_the_shortest_gemms(collisions: list[CollidingMemory]) -> None:
     assert collisions
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", test_vector.CHIPS)
+@pytest.mark.parametrize("name", slow_but(test_vector.CHIPS, "4"))
 def test_the_vector_unit_uses_none(name: str, collisions: list[CollidingMemory]) -> None:
     test_vector.test_random_sequences(name)
     assert collisions
