@@ -51,7 +51,7 @@ _ENDINGS = re.compile(r"(_quantized|_fp16|_transposed|_DequantizeLinear_Output|/
 
 
 @dataclass(frozen=True, eq=False)
-class Tensor:
+class DecoderTensor:
     """Weights [outputs, inputs] of a product (`product`), rows of an embedding, gains or biases. `names`: what they may
     be called, the surest first; `whole`: gains to which nothing is added any more."""
 
@@ -61,7 +61,7 @@ class Tensor:
     whole: bool = False
 
 
-class OnnxFile:
+class DecoderFile:
     """A file. `tensors`: its weights in the order in which its nodes read them. Raises LanguageError for one that
     cannot be read, is damaged or too large."""
 
@@ -81,7 +81,7 @@ class OnnxFile:
         return list(_flat(self._model.graph.node))
 
     @cached_property
-    def tensors(self) -> list[Tensor]:
+    def tensors(self) -> list[DecoderTensor]:
         """What is read of them by products, embeddings, normalisations and sums. Raises LanguageError."""
         try:
             return [tensor for node in self.nodes for tensor in self._of(node)]
@@ -104,18 +104,18 @@ class OnnxFile:
             return None
         return float(f"{np.arcsin(np.float64(sines[1, 1])) ** -sines.shape[1]:.5g}")  # it is a round number
 
-    def _of(self, node: NodeProto) -> Iterator[Tensor]:
+    def _of(self, node: NodeProto) -> Iterator[DecoderTensor]:
         place = _place(node)
         if node.op_type in _PRODUCTS:
             yield from self._product(node, place)
         elif node.op_type == "Gather":
             if (rows := self._embedding(node)) is not None:
                 words = (TOKENS,) if self._given(node.input[1]) == TOKENS else ()
-                yield Tensor((*self._names(node.input[0], place, "weight"), *words), rows)
+                yield DecoderTensor((*self._names(node.input[0], place, "weight"), *words), rows)
         elif node.op_type in _NORMS:
             for at, kind in zip(_NORMS[node.op_type], ("weight", "bias"), strict=True):
                 if at < len(node.input) and (array := self._constant(node.input[at])) is not None:
-                    yield Tensor(self._names(node.input[at], place, kind), array, whole=kind == "weight")
+                    yield DecoderTensor(self._names(node.input[at], place, kind), array, whole=kind == "weight")
         elif node.op_type in ("Mul", "Add"):
             for name in node.input:
                 if (array := self._constant(name)) is None or array.ndim != 1 or array.size < 2:
@@ -124,9 +124,9 @@ class OnnxFile:
                     continue
                 whole = node.op_type == "Mul"
                 kind = "weight" if whole or self._root(name).endswith(".weight") else "bias"
-                yield Tensor(self._names(name, place, kind), array, whole=whole)
+                yield DecoderTensor(self._names(name, place, kind), array, whole=whole)
 
-    def _product(self, node: NodeProto, place: str) -> Iterator[Tensor]:
+    def _product(self, node: NodeProto, place: str) -> Iterator[DecoderTensor]:
         at = _PRODUCTS[node.op_type]
         attributes = _attributes(node)
         array = self._integers(node) if node.op_type not in ("MatMul", "FusedMatMul", "Gemm") else None
@@ -138,10 +138,10 @@ class OnnxFile:
             array = array.T
         if (factor := attributes.get("alpha", 1.0)) != 1:
             array = array * np.float32(factor)
-        yield Tensor(self._names(node.input[at], place, "weight"), array, product=True)
+        yield DecoderTensor(self._names(node.input[at], place, "weight"), array, product=True)
         bias = {"Gemm": 2, "MatMulIntegerToFloat": 6, "DynamicQuantizeMatMul": 4}.get(node.op_type, len(node.input))
         if bias < len(node.input) and (offset := self._constant(node.input[bias])) is not None:
-            yield Tensor(self._names(node.input[bias], place, "bias"), offset.reshape(-1))
+            yield DecoderTensor(self._names(node.input[bias], place, "bias"), offset.reshape(-1))
 
     def _integers(self, node: NodeProto) -> Reals | None:
         """The weights of a product of integers; None if they are no constant. Raises LanguageError."""

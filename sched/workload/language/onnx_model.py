@@ -18,7 +18,7 @@ from . import reference
 from .checkpoint import CONFIG, INDEX, WEIGHTS, Weights, read_table
 from .layout import TensorLayout
 from .model import LanguageError, LanguageModel, Reals
-from .onnx_file import TOKENS, OnnxFile, Tensor
+from .onnx_file import TOKENS, DecoderFile, DecoderTensor
 from .onnx_witness import scores
 from .stored import ModelFolder, end_tokens
 
@@ -113,8 +113,8 @@ class OnnxModel(ModelFolder):
         return end_tokens(self.table, _tables(self.folder / _GENAI).get("eos_token_id"))
 
     @cached_property
-    def _file(self) -> OnnxFile:
-        return OnnxFile(self._path)
+    def _file(self) -> DecoderFile:
+        return DecoderFile(self._path)
 
     def weights(self, family: Family) -> Weights:
         return _OnnxWeights(self._file, family)
@@ -140,7 +140,7 @@ class _OnnxWeights(Weights):
 
     again = "take the file that optimum exports (model.onnx), or the folder of safetensors that it was made of"
 
-    def __init__(self, file: OnnxFile, family: Family) -> None:
+    def __init__(self, file: DecoderFile, family: Family) -> None:
         super().__init__(file.path)
         self._layout, self._form = family.names, family.decoder
         layout, shape, named = self._layout, self._form.shape, _by_name(file.tensors)
@@ -244,9 +244,9 @@ def _in_order(layout: TensorLayout, layers: int, fields: tuple[str, ...], last: 
     return [f"{name}.weight" for name in (*names, last) if name]
 
 
-def _by_name(tensors: Sequence[Tensor]) -> dict[str, Tensor]:
+def _by_name(tensors: Sequence[DecoderTensor]) -> dict[str, DecoderTensor]:
     """Tensors by the ends of their names, the surest first."""
-    result: dict[str, Tensor] = {}
+    result: dict[str, DecoderTensor] = {}
     ordered = sorted(tensors, key=lambda tensor: not tensor.product)  # scales stand where their product does
     for rank in range(3):
         for tensor in ordered:
@@ -256,7 +256,9 @@ def _by_name(tensors: Sequence[Tensor]) -> dict[str, Tensor]:
     return result
 
 
-def _by_order(named: Mapping[str, Tensor], tensors: list[Tensor], expected: list[str]) -> dict[str, Tensor]:
+def _by_order(
+    named: Mapping[str, DecoderTensor], tensors: list[DecoderTensor], expected: list[str]
+) -> dict[str, DecoderTensor]:
     """Tensors by their order, if there are as many as the family has, and those with names have theirs."""
     own = {id(tensor) for tensor in tensors}
     pairs = dict(zip(expected, tensors, strict=False))

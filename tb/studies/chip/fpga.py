@@ -115,7 +115,7 @@ def paths(rows: Rows) -> Table:
     return table("The longest paths, estimated", columns, rows[WHOLE].paths if WHOLE in rows else ())
 
 
-class _Choice(NamedTuple):
+class _LeftOutLine(NamedTuple):
     words: str
     before: int | None
     after: int
@@ -124,11 +124,11 @@ class _Choice(NamedTuple):
 def choices(rows: Rows) -> Table:
     """What each choice of fpga4_small saves, one after the other."""
     lines = [
-        _Choice(", ".join(f"{field} = {value}" for field, value in step), luts(rows, before), after)
+        _LeftOutLine(", ".join(f"{field} = {value}" for field, value in step), luts(rows, before), after)
         for step, before, each in zip(STEPS, (WHOLE, *LESS), LESS, strict=False)
         if (after := luts(rows, each)) is not None
     ]
-    columns: dict[str, Callable[[_Choice], str]] = {
+    columns: dict[str, Callable[[_LeftOutLine], str]] = {
         "choice, one after the other": lambda line: line.words,
         "LUT4>": lambda line: count(line.after),
         "saved>": lambda line: DASH if line.before is None else count(line.before - line.after),

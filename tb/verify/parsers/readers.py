@@ -20,7 +20,7 @@ from meshloom.sched.program.disasm import listing
 from meshloom.sched.workload import scenario, texts, topology
 from meshloom.sched.workload.catalog import find
 from meshloom.sched.workload.language import checkpoint, pretrained
-from meshloom.sched.workload.language.onnx_file import OnnxFile
+from meshloom.sched.workload.language.onnx_file import DecoderFile
 from meshloom.sched.workload.onnx.host import fold_to_end
 from meshloom.sched.workload.onnx.load import is_float_model, load_model
 from meshloom.sched.workload.onnx.reader import read as read_network
@@ -232,7 +232,7 @@ PARSERS = {
     ),
     "onnx weights": Parser(
         "onnx",
-        lambda path: OnnxFile(path).tensors,
+        lambda path: DecoderFile(path).tensors,
         _from("*.onnx", within=ROOT / "tests" / "sched" / "workload" / "onnx_decoders"),
     ),
     "zigzag": Parser("json", _mapping("zigzag"), _from("mappings/zigzag/tiny/*.json")),
