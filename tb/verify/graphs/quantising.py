@@ -36,6 +36,7 @@ _NOT = {"Softmax"}
 _ALL_NARROW, _SOME_NARROW = 0.3, 0.4
 #: Factors of ranges, and of one end of a range.
 _FACTORS, _ENDS = (0.5, 0.25, 0.1), (1.0, 1.0, 0.6, 0.3, 0.1, 1.5)
+_LARGEST = float(np.finfo(np.float32).max)
 #: Shares of models of pairs whose activations have 16 bits, and some of whose nodes are not quantised.
 _WIDE, _MIXED = 0.1, 0.3
 #: Its results have no range that 8 bits hold.
@@ -131,6 +132,7 @@ def _own_ranges(
         if some[0].dtype != np.float32 or random.random() < 0.5:
             continue
         low, high = (float(end([end(array) for array in some])) * random.choice(_ENDS) for end in (np.min, np.max))
-        if np.isfinite([low, high]).all() and low < high:
+        # An end that was drawn may be beyond float32, in which ranges are: those are no ranges.
+        if max(abs(low), abs(high)) <= _LARGEST and low < high:
             ranges[name] = [{"rmin": np.float32(low), "rmax": np.float32(high)}]
     return ranges
