@@ -168,7 +168,7 @@ class FrontEnd(wiring.Component):
         depth, words = self.depth, config.instruction_words
         slot_bits = max(INSTRUCTION_BITS, config.word_bits)
         code = Code(slot_bits // words, config.ecc)
-        m.submodules.ring_memory = ring = word_memory(slot_bits, depth, config.ecc, slot_bits // words, old=True)
+        m.submodules.ring_memory = ring = word_memory(slot_bits, depth, config.ecc, slot_bits // words)
         fill = ring.write_port(granularity=code.width)
         show_errors(m, self, ring)
         read = ring.read_port()

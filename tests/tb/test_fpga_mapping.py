@@ -14,7 +14,9 @@ import pytest
 from meshloom.hw.spec.config import load
 from meshloom.tb.build.builder import BuildError
 from meshloom.tb.build.fpga import mapping
-from meshloom.tb.build.fpga.mapping import SUMS, _without_multiplier, synthesise
+from meshloom.tb.build.fpga.boards import Room
+from meshloom.tb.build.fpga.carries import without_feeds
+from meshloom.tb.build.fpga.mapping import SUMS, _in_block_ram, _without_multiplier, synthesise
 from meshloom.tb.build.synthesis import yosys
 
 CHIP = load(Path(__file__).parents[2] / "examples" / "boards" / "fpga4_small.toml")
@@ -134,7 +136,14 @@ def test_the_cells_of_an_array_compute_what_it_does(multipliers: int | None, res
     (tmp_path / "array.v").write_text(array)
     (tmp_path / "system.v").write_text(SYSTEM)
     (tmp_path / "bench.v").write_text(BENCH)
-    synthesise(CHIP, "read_verilog array.v system.v", "system", "system.json", tmp_path, multipliers)
+    synthesise(
+        CHIP,
+        "read_verilog array.v system.v",
+        "system",
+        "system.json",
+        tmp_path,
+        None if multipliers is None else Room(24288, 56, multipliers),
+    )
     cells = json.loads((tmp_path / "system.json").read_text())["modules"]["system"]["cells"]
     kinds = Counter(cell["type"] for cell in cells.values())
     assert kinds["MULT18X18D"] == rest
@@ -194,11 +203,107 @@ def test_sums_differences_and_comparisons_are_right_in_carry_chains(tmp_path: Pa
     cells = json.loads((tmp_path / "cells.json").read_text())["modules"]["sums"]["cells"]
     carries = [cell["connections"] for cell in cells.values() if cell["type"] == "CCU2C"]
     come, go = ([each[port][0] for each in carries] for port in ("CIN", "COUT"))
-    # a chain ends without a carry that nextpnr would lead out of it
+    # a chain ends without a carry that nextpnr would lead out of it, and those of odd lengths begin by themselves
     assert go.count("x") >= len(bits) // 2
     assert {each for each in come if isinstance(each, int)} == {each for each in go if each != "x"}
+    assert come.count("x") >= len(SUMS_OF_ALL_WIDTHS)
     _plain(tmp_path, "cells.json", "sums")
     assert _simulated(tmp_path, "bench.v", "read.v", "cells.v").strip() == "0 wrong of 20000"
+
+
+def _carry(**changes: Any) -> dict[str, Any]:
+    """A pair of bits of a chain: its sums are 10 and 11, nothing reads the second."""
+    inputs, outputs = [f"{port}{half}" for port in "ABCD" for half in range(2)] + ["CIN"], ["S0", "S1", "COUT"]
+    wires: dict[str, list[Any]] = {port: [number] for number, port in enumerate(inputs, 2)}
+    wires |= {"CIN": ["0"], "S0": [10], "S1": [11], "COUT": ["x"]}
+    parameters = {"INIT0": "10" * 8, "INIT1": "01" * 8, "INJECT1_0": "NO", "INJECT1_1": "NO"}
+    return {
+        "type": "CCU2C",
+        "port_directions": dict.fromkeys(inputs, "input") | dict.fromkeys(outputs, "output"),
+        "connections": wires | {name: bits for name, bits in changes.items() if name in wires},
+        "parameters": parameters | {name: text for name, text in changes.items() if name in parameters},
+    }
+
+
+def _shown(*bits: Any) -> dict[str, Any]:
+    return {"ports": {"sum": {"bits": list(bits)}}}
+
+
+@pytest.mark.parametrize("carry", ["0", "1"])
+def test_an_odd_chain_makes_its_carry_by_itself(carry: str) -> None:
+    cell = _carry(CIN=[carry])
+    module = _shown(10) | {"cells": {"sum": cell}}
+    without_feeds(module)
+    wires, texts = cell["connections"], cell["parameters"]
+    assert (wires["CIN"], wires["S0"], wires["S1"]) == (["x"], ["x"], [10])
+    assert [wires[f"{port}0"] for port in "ABCD"] == [["1"]] * 4
+    assert [wires[f"{port}1"] for port in "ABCD"] == [[2], [4], [6], [8]]
+    # a carry is made if the whole function of ones is 0 and that of the first two is 1
+    assert (texts["INIT0"][0], texts["INIT0"][-4], texts["INIT1"]) == ("0", carry, "10" * 8)
+
+
+@pytest.mark.parametrize(
+    ("change", "shown"),
+    [
+        ({}, (10, 11)),  # two bits: there is no place
+        ({"CIN": [30]}, (10,)),  # the carry is no constant
+        ({"INJECT1_0": "YES"}, (10,)),
+        ({"COUT": [31]}, (10, 31)),  # the last carry is read
+    ],
+)
+def test_other_chains_stay_as_they_are(change: dict[str, Any], shown: tuple[int, ...]) -> None:
+    cell = _carry(**change)
+    module = _shown(*shown) | {"cells": {"sum": cell}}
+    without_feeds(module)
+    assert cell == _carry(**change)
+
+
+def test_a_chain_stays_whose_carry_is_read_on_its_way() -> None:
+    cells = {"low": _carry(COUT=[31]), "high": _carry(CIN=[31], S0=[12], S1=[13])}
+    before = json.loads(json.dumps(cells))
+    without_feeds(_shown(10, 11, 12, 31) | {"cells": cells})
+    assert cells == before
+    without_feeds(_shown(10, 11, 12) | {"cells": cells})
+    low, high = cells["low"]["connections"], cells["high"]["connections"]
+    assert [low["S1"], high["S0"], high["S1"]] == [[10], [11], [12]]
+    assert (low["COUT"], high["CIN"]) == ([31], [31])
+
+
+RING = """
+module ring(input clk, input [3:0] to, input [3:0] from, input [71:0] word, output reg [71:0] read);
+  (* no_rw_check = 1 *) reg [71:0] words [0:15];
+  always @(posedge clk) begin words[to] <= word; read <= words[from]; end
+endmodule
+"""
+
+
+@pytest.mark.slow  # seconds of Yosys
+@pytest.mark.parametrize(("room", "blocks"), [(Room(83640, 208, 156), 0), (Room(70, 2, 0), 2), (Room(70, 1, 0), 0)])
+def test_rings_are_in_block_ram_where_luts_are_short(room: Room, blocks: int, tmp_path: Path) -> None:
+    (tmp_path / "ring.v").write_text(RING)
+    synthesise(CHIP, "read_verilog ring.v", "ring", "ring.json", tmp_path, room)
+    cells = json.loads((tmp_path / "ring.json").read_text())["modules"]["ring"]["cells"]
+    kinds = Counter(cell["type"] for cell in cells.values())
+    assert (kinds["DP16KD"], kinds["TRELLIS_DPR16X4"]) == (blocks, 0 if blocks else 18)
+
+
+def test_small_memories_that_need_nothing_around_a_block_ram_move_there() -> None:
+    def memory(width: int, size: int, **attributes: str) -> dict[str, Any]:
+        return {"width": width, "size": size, "attributes": attributes}
+
+    free = {"no_rw_check": f"{1:032b}"}
+    memories = {
+        "first": memory(256, 16, **free),
+        "old": memory(256, 16),
+        "false": memory(256, 16, no_rw_check=f"{0:032b}"),
+        "narrow": memory(8, 16, **free),
+        "large": memory(256, 128, **free),
+        "second": memory(256, 16, **free),
+        "third": memory(36, 8, **free),
+    }
+    assert _in_block_ram(memories, 16) == ["first", "second"]
+    assert _in_block_ram(memories, 15) == ["first", "third"]
+    assert _in_block_ram(memories, 0) == []
 
 
 def _products(*widths: tuple[int, int, int]) -> dict[str, Any]:
@@ -229,7 +334,7 @@ def test_products_of_an_array_do_without_multipliers_evenly(most: int | None, na
 
 def test_luts_that_compute_something_else_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def says(script: str, folder: Path, name: str) -> str:
-        (folder / "products.json").write_text('{"modules": {}}')
+        (folder / "contents.json").write_text('{"modules": {}}')
         return "ABC: Networks are NOT EQUIVALENT.  Time = 0.02 sec"
 
     monkeypatch.setattr(mapping, "yosys", says)

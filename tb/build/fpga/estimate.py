@@ -17,12 +17,12 @@ from meshloom.sched.store.store import OnProgress, key
 
 from ..builder import OUTPUT
 from ..synthesis import tools
-from . import layout, mapping, timing
+from . import carries, layout, mapping, timing
 from .layout import FpgaPart, parts_of
 from .timing import TimedPath, longest_paths
 
 _TOP = "chip"
-_CODE = (*(Path(str(module.__file__)) for module in (layout, mapping, timing)), mapping.SUMS)
+_CODE = (*(Path(str(module.__file__)) for module in (carries, layout, mapping, timing)), mapping.SUMS)
 
 
 class FpgaEstimate(Exact):

@@ -13,7 +13,7 @@ from pydantic import ConfigDict
 from meshloom.hw.spec.exact import Exact
 
 #: LUTs of four inputs that a cell of the netlist takes.
-_LUTS = {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 4}
+LUTS = {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 4}
 #: What mapping adds to a signal's name: kinds of cells and their ports.
 _ADDED = re.compile(r"_(LUT4|PFUMX|L6MUX21|CCU2C|TRELLIS_FF|TRELLIS_DPR16X4|D[IO][AB]?\d*)(_[^.]*)?$")
 #: Other cells that are counted by part: nextpnr's names, which are Yosys' too.
@@ -110,7 +110,7 @@ def parts_of(cells: Mapping[str, Any], top: str) -> Iterator[FpgaPart]:
     sums: dict[str, Counter[str]] = {}
     for name, cell in cells.items():
         kind = cell["type"]
-        number = Counter({"LUT": _LUTS[kind]} if kind in _LUTS else {kind: 1} if kind in _OTHERS else {})
+        number = Counter({"LUT": LUTS[kind]} if kind in LUTS else {kind: 1} if kind in _OTHERS else {})
         places = [part for part in name.split(".")[:-1] if part][:LEVELS]
         for depth in range(len(places) + 1):
             sums.setdefault(".".join(places[:depth]) or top, Counter()).update(number)
