@@ -29,6 +29,9 @@ def bitstream(
         BoardMemory, typer.Option("--memory", help="Where its DRAM lies: in block RAM, or in the board's SDRAM.")
     ] = BoardMemory.BLOCK,
     seed: Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Where placing begins.")] = 1,
+    tries: Annotated[
+        int, typer.Option("--tries", min=1, metavar="N", help="How many seeds to place with until --clock is met.")
+    ] = 1,
 ) -> None:
     """Synthesise, place and route a chip with its link for an FPGA board: a bitstream, and how the chip lies there.
 
@@ -48,7 +51,7 @@ def bitstream(
     config = load(chip)
     places = out / f"{config.name}.bit", out / "layout.json"
     check_places(*places)
-    request = BitstreamRequest(config, board, clock, baud, seed, memory)
+    request = BitstreamRequest(config, board, clock, baud, seed, memory, tries)
     with Working(console(stderr=True), f"{config.name} for {board}") as shown:
         result = make(request, lambda what: shown.say(f"{config.name} for {board}: {what}"))
     out.mkdir(parents=True, exist_ok=True)

@@ -53,15 +53,16 @@ class FpgaPart(_Record):
 
 class FpgaLayout(_Record):
     """`fmax`: the highest clock in MHz at which nextpnr's worst-case delays allow each path; `cells`: by nextpnr's
-    kinds; `path`: the longest; `parts`: by name, the top's first."""
+    kinds; `path`: the longest; `parts`: by name, the top's first; `seed`: where nextpnr began."""
 
     fmax: float
     cells: dict[str, Used]
     path: tuple[Hop, ...]
     parts: tuple[FpgaPart, ...]
+    seed: int = 1
 
 
-def layout_of(report: Mapping[str, Any], netlist: Mapping[str, Any], top: str) -> FpgaLayout:
+def layout_of(report: Mapping[str, Any], netlist: Mapping[str, Any], top: str, seed: int = 1) -> FpgaLayout:
     """From nextpnr's report and the netlist that it placed, both as JSON says them. Raises ValueError for a report in
     which no clock was measured."""
     clocks = {name: each["achieved"] for name, each in report["fmax"].items()}
@@ -77,6 +78,7 @@ def layout_of(report: Mapping[str, Any], netlist: Mapping[str, Any], top: str) -
         cells={kind: Used(**numbers) for kind, numbers in report["utilization"].items() if numbers["used"]},
         path=path,
         parts=tuple(parts_of(netlist["modules"][top]["cells"], top)),
+        seed=seed,
     )
 
 
