@@ -29,7 +29,7 @@ _WIRE = 1000
 #: What ABC says, and goes on, if its result differs from what it was given.
 _DIFFERENT = "NOT EQUIVALENT"
 #: Of a cycle, what ABC's estimate may take: it has nets of one length, and no clock's way.
-_SHARE = 0.6
+_SHARE = 0.5
 #: Of an FPGA's LUTs, what may be taken before others do without some: packing adds to them.
 _FULL = 0.85
 #: Bits that a block RAM reads at once; words that a memory may have which Yosys makes of LUTs otherwise.
