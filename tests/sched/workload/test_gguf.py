@@ -65,7 +65,17 @@ def _written(path: Path, change: Callable[[gguf.GGUFWriter], None] = lambda writ
     return path
 
 
-_TOKENS = ("model", "pre", "tokens", "scores", "merges", "bos_token_id", "eos_token_id", "add_bos_token")
+_TOKENS = (
+    "model",
+    "pre",
+    "tokens",
+    "scores",
+    "merges",
+    "bos_token_id",
+    "eos_token_id",
+    "add_bos_token",
+    "unknown_token_id",
+)
 _ADD: dict[type, Callable[[gguf.GGUFWriter], Callable[[str, Any], None]]] = {
     int: lambda writer: writer.add_uint32,
     str: lambda writer: writer.add_string,
@@ -81,6 +91,7 @@ _ADD: dict[type, Callable[[gguf.GGUFWriter], Callable[[str, Any], None]]] = {
         ({"expert_count": 8}, "its layers have experts, which are not read"),
         ({"attention.causal": False}, "its tokens look at those behind them; take a model that writes text"),
         ({"rope.dimension_count": 2}, "llama.rope.dimension_count is 2 of 4 numbers of a head, which models of this"),
+        ({"rope.dimension_count": 2, "key_length": None}, "llama.rope.dimension_count is 2 of 4 numbers of a head"),
         (
             {"rope.scaling.type": "yarn", "rope.scaling.factor": 2.0, "rope.scaling.attn_factor": 3.0},
             "llama.rope.scaling.attn_factor is 3.0, which is read beside factors of frequencies alone",
@@ -120,6 +131,12 @@ def test_tokens_before_and_behind_a_text_are_the_usual_if_the_file_says_none(tmp
     model = pretrained.load(str(_written(tmp_path / "own.gguf", **none, **some, model="llama", merges=None)))
     assert model.tokens("the")[0] == 1
     assert model.ends == (2,)
+
+
+def test_what_has_neither_piece_nor_bytes_is_the_unknown_token(tmp_path: Path) -> None:
+    tokens: dict[str, Any] = {"tokens": ["a", "<unk>", "\u2581"], "scores": [0.0] * 3, "unknown_token_id": 1}
+    pieces = tokenizer(GgufFile(_written(tmp_path / "own.gguf", **tokens, model="llama", merges=None)))
+    assert pieces.tokens("a b")[-4:] == [2, 0, 2, 1]
 
 
 def test_a_folder_may_have_the_name_of_a_file(tmp_path: Path) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import ModelProto, helper
 
 from meshloom.sched.workload.onnx.errors import UnsupportedError
 from meshloom.sched.workload.onnx.load import check, in_standard_form
+from meshloom.sched.workload.onnx.operators.table import OPERATORS
 from meshloom.sched.workload.onnx.passes.definitions import put_definitions_in_place
 from meshloom.sched.workload.onnx.quantise import quantise_with_report
 
@@ -31,24 +33,39 @@ def joined(m: FloatModel, x: str, reduced: str) -> str:
     return m.node("Add", [x, reduced], "joined")
 
 
-@pytest.mark.parametrize(
-    ("opset", "build"),
-    [
-        (11, lambda m, x: m.node("LogSoftmax", x, "b")),
-        (18, lambda m, x: m.node("LogSoftmax", x, "b", axis=1)),
-        (13, lambda m, x: m.node("Mean", [x, m.node("Tanh", x, "t"), m.normal(8, 1, 1)], "b")),
-        (13, lambda m, x: m.node("MeanVarianceNormalization", x, "b")),
-        (13, lambda m, x: m.node("LRN", x, "b", size=3, alpha=0.1)),
-        (13, lambda m, x: m.node("LpPool", x, "b", kernel_shape=[2, 2], strides=[2, 1], pads=[0, 1, 0, 0])),
-        (13, lambda m, x: joined(m, x, m.node("GlobalLpPool", x, "b", p=1))),
-        (13, lambda m, x: joined(m, x, m.node("ReduceLogSumExp", x, "b", axes=[2, 3]))),
-        (13, lambda m, x: joined(m, x, m.node("ReduceProd", m.node("Tanh", x, "t"), "b", axes=[3]))),
-        (13, lambda m, x: m.node("Compress", [x, m.constant([1, 0, 1, 1], np.bool_)], "b", axis=2)),
-        (13, lambda m, x: m.node("ReverseSequence", [x, m.integers(4)], "b", batch_axis=0, time_axis=1)),
-        (18, lambda m, x: m.node("CenterCropPad", [x, m.integers(4, 9)], "b", axes=[2, 3])),
-        (21, lambda m, x: m.node("CastLike", [m.node("Sigmoid", x, "t"), x], "b")),
-    ],
-)
+#: Opset, and a node of it between two convolutions.
+DEFINED: list[tuple[int, Callable[[FloatModel, str], str]]] = [
+    (11, lambda m, x: m.node("LogSoftmax", x, "b")),
+    (18, lambda m, x: m.node("LogSoftmax", x, "b", axis=1)),
+    (13, lambda m, x: m.node("Mean", [x, m.node("Tanh", x, "t"), m.normal(8, 1, 1)], "b")),
+    (13, lambda m, x: m.node("MeanVarianceNormalization", x, "b")),
+    (13, lambda m, x: m.node("LRN", x, "b", size=3, alpha=0.1)),
+    (13, lambda m, x: m.node("LpPool", x, "b", kernel_shape=[2, 2], strides=[2, 1], pads=[0, 1, 0, 0])),
+    (13, lambda m, x: joined(m, x, m.node("GlobalLpPool", x, "b", p=1))),
+    (13, lambda m, x: joined(m, x, m.node("ReduceLogSumExp", x, "b", axes=[2, 3]))),
+    (13, lambda m, x: joined(m, x, m.node("ReduceProd", m.node("Tanh", x, "t"), "b", axes=[3]))),
+    (13, lambda m, x: m.node("Compress", [x, m.constant([1, 0, 1, 1], np.bool_)], "b", axis=2)),
+    (13, lambda m, x: m.node("ReverseSequence", [x, m.integers(4)], "b", batch_axis=0, time_axis=1)),
+    (18, lambda m, x: m.node("CenterCropPad", [x, m.integers(4, 9)], "b", axes=[2, 3])),
+    (21, lambda m, x: m.node("CastLike", [m.node("Sigmoid", x, "t"), x], "b")),
+]
+
+
+@pytest.mark.parametrize(("opset", "build"), DEFINED)
+def test_what_is_written_instead_says_the_same(opset: int, build: Callable[[FloatModel, str], str]) -> None:
+    m = between(opset, build)
+    model, x = m.build("y"), m.data()[0]
+    checked = check(model, "m", ())
+    nodes = put_definitions_in_place(checked, OPERATORS).nodes
+    assert [node.op_type for node in nodes] != [node.op_type for node in checked.nodes]
+    written = ModelProto()
+    written.CopyFrom(model)
+    del written.graph.node[:]
+    written.graph.node.extend(nodes)
+    np.testing.assert_allclose(run_float(written, x)["y"], run_float(model, x)["y"], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(("opset", "build"), DEFINED)
 @pytest.mark.slow
 def test_definitions_compute_what_the_operator_does(opset: int, build: Callable[[FloatModel, str], str]) -> None:
     keeps_its_meaning(between(opset, build), "y", least=20)
@@ -128,8 +145,8 @@ def test_at_the_end_they_are_the_hosts(operator: str, options: dict[str, int]) -
     assert [node.op_type for node in report.host.nodes] == [operator]
 
 
-@pytest.mark.parametrize("options", [{"p": 3}, {"ceil_mode": 1}])
-def test_pools_that_8_bits_do_not_hold_are_refused_as_such(options: dict[str, int]) -> None:
+@pytest.mark.parametrize("options", [{"p": 3}, {"ceil_mode": 1}, {"dilations": [2, 2]}])
+def test_pools_that_8_bits_do_not_hold_are_refused_as_such(options: dict[str, Any]) -> None:
     m = between(18, lambda m, x: m.node("LpPool", x, "b", kernel_shape=[2, 2], strides=[2, 2], **options))
     with pytest.raises(UnsupportedError, match=r"n_b \(LpPool\): no layer does that"):
         quantise_with_report(m.build("y"), m.data())

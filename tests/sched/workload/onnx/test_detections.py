@@ -176,6 +176,7 @@ def test_corners_of_a_suppression_by_who_wrote_it() -> None:
         {"y": np.random.default_rng(0).normal(300, 90, (1, 84, 9))},  # no boxes in these cells
         {"y": np.random.default_rng(0).random((1, 9)), "z": np.random.default_rng(0).random((1, 4))},
         {"b": np.random.default_rng(0).normal(0, 1, (1, 50, 4)), "s": np.ones((1, 50, 2))},  # offsets from priors
+        {"boxes": BOXES, "labels": CLASSES, "scores": SCORES[None, None]},  # of one class and all boxes
     ],
 )
 def test_others_are_no_detectors(outputs: dict[str, NDArray[Any]]) -> None:

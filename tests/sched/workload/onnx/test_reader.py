@@ -147,6 +147,15 @@ def test_float_ends():
     assert graph.outputs == ("a",)
 
 
+@pytest.mark.parametrize(("shape", "size"), [((1, 4), (4, 1, 1)), ((1, 4, 3), (4, 3, 1))])
+def test_an_input_without_rows_and_columns(shape: tuple[int, ...], size: tuple[int, int, int]):
+    model = IntegerModel(shape=shape)
+    operands = ["x", model.scale("step", 0.25), "zero"]
+    model.node("QLinearAdd", [*operands, *operands, "step", "zero"], "y", domain="com.microsoft")
+    graph = from_onnx(model.build("y"), "m")
+    assert [(value.channels, value.height, value.width) for value in graph.inputs] == [size]
+
+
 def test_what_stands_at_the_end_need_not_run():
     """Real numbers, probabilities, other shapes; the metadata's notes come first."""
     model = IntegerModel(shape=(1, 2, 3, 3))

@@ -403,6 +403,14 @@ def test_a_loop_whose_steps_are_not_constant_stays(what: str) -> None:
     assert settled(model, "net") is model
 
 
+def test_a_loop_of_more_nodes_than_are_written_down_stays() -> None:
+    m = FloatModel((6, 8), opset=17)
+    idle = [helper.make_node("Identity", ["x"], [f"idle/{at}"]) for at in range(53)]
+    always = helper.make_node("Identity", ["go"], ["on"])
+    model = counting(m, [*idle, always], m.constant(339, np.int64))  # 59 nodes in each step are 20,001
+    assert settled(model, "net") is model
+
+
 @pytest.mark.parametrize("deep", [False, True])
 @pytest.mark.parametrize("outer", ["initialiser", "computed", "chip", "constant node"])
 def test_a_loop_at_the_end_reads_outer_values(deep: bool, outer: str):
