@@ -84,6 +84,15 @@ def test_weights_that_are_there_as_whole_numbers_become_real_ones() -> None:
     np.testing.assert_array_equal(own, numbers)
 
 
+def test_gains_and_variances_are_drawn_around_1() -> None:
+    m, names = FloatModel(), ["gain", "bias", "mean", "variance"]
+    m.initialisers += [TensorProto(name=name, data_type=TensorProto.FLOAT, dims=(64,)) for name in names]
+    model = m.build(m.node("BatchNormalization", [m.conv("x", "c", (64, 3, 1, 1)), *names], "y"))
+    whole, _ = with_weights(model, "m", 0)
+    arrays = {item.name: numpy_helper.to_array(item) for item in whole.graph.initializer}
+    assert all(0.5 <= arrays[name].min() < arrays[name].max() <= 1.5 for name in ("gain", "variance"))
+
+
 def test_what_is_not_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     m = FloatModel()
     m.initialisers.append(TensorProto(name="shape", data_type=TensorProto.INT64, dims=(2,)))

@@ -139,7 +139,9 @@ def test_parts_regions_and_how_many_experts_are_chosen() -> None:
     assert [each.slots for each in parts_of(model, (3,), partial(most_chosen, (3,)))] == [0, 4, 0, 4, 0]
     assert [most_chosen((1, 1), 8, 2), even_chosen((1,), 8, 2), even_chosen((16,), 8, 2)] == [4, 2, 8]
     assert even_chosen((4,), 8, 2) == round(8 * (1 - 0.75**4))
-    names = [region.name for region in regions_of(model, 2)]
+    regions = regions_of(model, 2)
+    names = [region.name for region in regions]
+    assert {region.positions for region in regions if "@" in region.name} == {2 * model.context}
     assert names[:3] == ["0/k@0", "0/v@0", "1/k@0"]
     assert names[-7:] == ["0/up", "0/down", "1/up", "1/down", "residual", "feed", "sum"]
     up = expert_weights(integers(model), 1)["up"]

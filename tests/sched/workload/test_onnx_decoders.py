@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from meshloom.sched.workload.language import onnx_file, onnx_model, pretrained
@@ -55,6 +55,27 @@ def test_what_optimum_exports(family: str, options: dict[str, Any], tmp_path: Pa
     whole, model = read(folder)
     assert differs(whole, model) == 0
     assert (model.name, model.ends) == (whole.name, whole.ends)
+
+
+def test_a_scale_stands_where_its_product_does(tmp_path: Path) -> None:
+    folder = decoder("llama", tmp_path)
+    path = folder / "model.onnx"
+    exported(folder, path)
+    model = onnx.load(path)
+    nodes = model.graph.node
+    at, product = next(
+        (at, node) for at, node in enumerate(nodes) if node.name.startswith("/model/layers.0/self_attn/q_proj/MatMul")
+    )
+    scale = numpy_helper.from_array(
+        np.ones(json.loads((folder / "config.json").read_text())["hidden_size"], np.float32), "onnx::Mul_0"
+    )
+    model.graph.initializer.append(scale)
+    nodes.insert(
+        at, helper.make_node("Mul", [product.input[0], scale.name], ["scaled"], product.name.replace("MatMul", "Mul"))
+    )
+    product.input[0] = "scaled"
+    onnx.save(model, path)
+    assert differs(*read(folder)) == 0
 
 
 def test_weights_that_are_no_other_way_round(tmp_path: Path) -> None:

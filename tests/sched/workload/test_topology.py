@@ -53,6 +53,8 @@ def test_products_batches_and_channels_one_by_one(tmp_path: Path) -> None:
     assert [describe(shape) for shape in layers(tmp_path, "Layer,M,N,K,\n1,256,128,2048,\nTest 1,3,5,7,1:1,")] == [
         "gemm:256x128x2048", "gemm:3x5x7",
     ]  # fmt: skip
+    (bare,) = layers(tmp_path, HEAD.strip().rstrip(",") + "\na,8,8,1,1,4,4,2\n")
+    assert (bare.stride_h, bare.stride_w) == (2, 2), "lines need not end with a comma"
     (batch,) = layers(tmp_path, HEAD.strip() + " Batch Size,\na,8,8,1,1,4,4,1,3,\n")
     assert batch.batch == 3
     depthwise = layers(tmp_path, HEAD + "DP1,8,8,3,3,2,1,1,\n")

@@ -253,6 +253,13 @@ def test_a_product_of_two_tensors_that_the_file_rounds_under_other_names() -> No
     )
 
 
+def test_a_fully_connected_layer_of_two_tensors() -> None:
+    body = """q = QuantizeLinear(x, s, z) a = Reshape(q, n) b = Transpose<perm = [1, 0]>(a)
+              p = com.microsoft.QGemm(a, s, z, b, s, z, , y_s, z) y = DequantizeLinear(p, y_s, z)"""
+    constants = "float s = {0.04}, uint8 z = {128}, float y_s = {0.08}, int64[2] n = {4, 4}"
+    near(model_of("1,4,4", "y:4,4", body, constants, opset=21), least=15)
+
+
 def test_two_changes_of_layout_of_what_the_file_rounds() -> None:
     body = """a = Softmax<axis = 1>(x) q = QuantizeLinear(a, s, z) m = QLinearMatMul(q, s, z, w, w_s, w_z, m_s, c)
               y = DequantizeLinear(m, m_s, c)

@@ -307,6 +307,8 @@ def test_what_the_host_reads_has_five_axes():
     model, data = m.build(m.node("Round", moved, "y")), m.data()
     report = quantise_with_report(model, data)
     assert report.host is not None
+    sizes = [report.graph.value(name) for name in report.graph.outputs]
+    assert [(value.channels, value.height, value.width) for value in sizes] == [(6, 8, 8)], "maps stay maps"
     exact = run_float(m.build(*report.origins.values()), data[0])
     values = {end: report.ends[end].value(exact[origin]) for end, origin in report.origins.items()}
     np.testing.assert_allclose(report.finish(values)["y"], run_float(model, data[0])["y"])

@@ -104,7 +104,10 @@ def test_tokens_whose_axes_lie_otherwise_are_joined() -> None:
     square = m.node("Slice", [turned, m.integers(0), m.integers(6), m.integers(2)], "square")
     both = m.node("Concat", [m.node("Slice", [plain, m.integers(0), m.integers(6), m.integers(1)], "some"), square],
                   "both", axis=1)  # fmt: skip
-    keeps_its_meaning(m, linear(m, both, 6, 5, "y"))
+    graph = keeps_its_meaning(m, linear(m, both, 6, 5, "y")).graph
+    parts = [layer for layer in graph.layers if layer.output.startswith("both/part")]
+    assert parts
+    assert all(graph.steps[layer.output] == graph.steps[layer.inputs[0]] for layer in parts), "integers only move"
 
 
 def test_parts_of_one_tensor_only_move() -> None:

@@ -143,6 +143,13 @@ def test_filters_of_unknown_size_are_refused() -> None:
         quantise_with_report(m.build(m.conv("y", "z", (2, 1, 1, 1))), m.data(1))
 
 
+def test_filters_of_three_axes_that_are_computed_are_refused() -> None:
+    m = FloatModel((1, 2, 3, 3, 3))
+    m.node("Conv", ["x", m.node("Tanh", "x", "w")], "y")
+    with pytest.raises(UnsupportedError, match=r"n_y \(Conv\): its weights \('w'\) is computed, must be a constant"):
+        quantise_with_report(m.build(m.node("Relu", "y", "z")), m.data(1))
+
+
 # -- results that nobody reads ----------------------------------------------------------------------------------------
 
 

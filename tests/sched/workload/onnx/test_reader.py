@@ -156,6 +156,14 @@ def test_an_input_without_rows_and_columns(shape: tuple[int, ...], size: tuple[i
     assert [(value.channels, value.height, value.width) for value in graph.inputs] == [size]
 
 
+@pytest.mark.parametrize("kernel", [6, 7])
+def test_a_window_larger_than_its_input_is_refused(kernel: int):
+    model = IntegerModel()
+    model.node("MaxPool", [model.conv("x", "a", WEIGHTS, pads=[1, 1, 1, 1])], "y", kernel_shape=[kernel, 1])
+    with pytest.raises(UnsupportedError, match=r"n_y \(MaxPool\): its window does not fit its input"):
+        from_onnx(model.build("y"), "m")
+
+
 def test_what_stands_at_the_end_need_not_run():
     """Real numbers, probabilities, other shapes; the metadata's notes come first."""
     model = IntegerModel(shape=(1, 2, 3, 3))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 from meshloom.sched.workload.onnx.errors import UnsupportedError
 from meshloom.sched.workload.onnx.quantise import quantise
@@ -71,6 +72,15 @@ def test_rows_that_are_a_batch(operator: str) -> None:
 def test_what_is_more_than_gates_is_refused(options: dict[str, Any]) -> None:
     m = recurrent("RNN", **options)
     with pytest.raises(UnsupportedError, match=r"n_states \(RNN\): its steps are not written down: 512 at most"):
+        quantise(m.build("y"), m.data())
+
+
+def test_a_length_that_is_computed_is_refused() -> None:
+    m = recurrent("RNN", steps=1)
+    next(node for node in m.nodes if node.op_type == "RNN").input.append("length")
+    top = helper.make_node("ReduceMax", ["x"], ["top"], axes=[1, 2], keepdims=0)
+    m.nodes[:0] = [top, helper.make_node("Cast", ["top"], ["length"], to=TensorProto.INT32)]
+    with pytest.raises(UnsupportedError, match=r"n_states \(RNN\): its steps are not written down"):
         quantise(m.build("y"), m.data())
 
 
