@@ -156,6 +156,8 @@ def test_the_most_layers_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     path.write_text(HEAD + "a,8,8,3,3,2,2,1,\n" * 4)
     with pytest.raises(WorkloadError, match="line 5: the file has more than 3 layers; cut it into several"):
         topology.layers(path)
+    path.write_text(HEAD + "aDP,8,8,3,3,3,2,1,\n")
+    assert len(topology.layers(path)) == 3
     path.write_text(HEAD + "aDP,8,8,3,3,4,2,1,\n")
     with pytest.raises(WorkloadError, match="line 2: layer aDP: 4 channels would be as many layers, 3 are possible"):
         topology.layers(path)

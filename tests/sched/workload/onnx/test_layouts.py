@@ -110,6 +110,14 @@ def test_tokens_whose_axes_lie_otherwise_are_joined() -> None:
     assert all(graph.steps[layer.output] == graph.steps[layer.inputs[0]] for layer in parts), "integers only move"
 
 
+def test_a_picture_that_gets_an_axis_first_stays_one() -> None:
+    m = FloatModel((1, 2, 3, 4))
+    wide = m.node("Unsqueeze", ["x", m.integers(1)], "wide")
+    m.conv(m.node("Reshape", [wide, m.integers(1, 2, 3, 4)], "again"), "y", (5, 2, 2, 2))
+    (source,) = keeps_its_meaning(m, "y").graph.inputs
+    assert (source.channels, source.height, source.width) == (2, 3, 4)
+
+
 def test_parts_of_one_tensor_only_move() -> None:
     m = FloatModel((1, 6, 8))
     a = linear(m, "x", 8, 16, "a")

@@ -360,6 +360,16 @@ def test_windows_survive():
 # -- what cannot be -----------------------------------------------------------------------------------------------
 
 
+def test_what_is_wrong_behind_refused_rows_is_listed_too():
+    m = FloatModel((1, 4, 6), opset=13)
+    rows = m.node("LpNormalization", m.node("Reshape", ["x", m.integers(4, 6)], "r"), "rows")
+    none = m.node("Slice", [rows, m.integers(3), m.integers(3), m.integers(1)], "none")
+    with pytest.raises(UnsupportedError) as caught:
+        quantise(m.build(m.node("MatMul", [none, m.normal(6, 3)], "y")), m.data())
+    for part in ("n_rows (LpNormalization): no layer does that", "n_none (Slice): its result is empty"):
+        assert part in str(caught.value)
+
+
 def test_everything_unsupported_is_listed_at_once():
     m = FloatModel(opset=13)
     a = m.conv("x", "a", (4, 3, 3, 3))
