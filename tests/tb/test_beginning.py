@@ -89,12 +89,14 @@ def test_a_file_that_is_there_stays(folder: Path) -> None:
     assert (folder / "mine.py").read_text() == "work of weeks"
 
 
-def test_the_doctor_looks_at_all_and_says_what_to_do() -> None:
+def test_the_doctor_looks_at_all_and_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
     shown = invoke("doctor", "--json", "-")
     health = Health.model_validate_json(shown.stdout)
     names = {check.name for check in health.checks}
     assert {"Python", "verilator", "C++ compiler", "cache", "disk", "timeline model"} <= names
     assert all(check.what for check in health.checks)
+    assert len(shown.stderr.splitlines()) == len(health.checks), "a line for each, however long"
     assert shown.exit_code == (0 if health.ok else 4)
 
 

@@ -198,6 +198,7 @@ def run_ecppll(argv):
 
 def run_nextpnr_ecp5(argv):
     assert argv[:5] == ["--85k", "--package", "CABGA381", "--speed", "6"], argv
+    assert argv[argv.index("--seed") + 1] == "1", argv
     assert pathlib.Path("fpga.json").exists() and pathlib.Path("fpga.lpf").exists()
     if {full}:
         print("ERROR: Unable to place cell 'dram', no BELs remaining to implement cell type 'DP16KD'", file=sys.stderr)
@@ -209,17 +210,18 @@ def run_nextpnr_ecp5(argv):
     _write(argv, "--textcfg", "config")
 
 def run_ecppack(argv):
-    _write(argv, "--bit", "bits")
+    _write(argv, "--bit", "bits" + pathlib.Path("fpga.lpf").read_text())
     with open({packed!r}, "a") as file:
         file.write("packed ")
 """
 PLATFORM = """
 class _Plan:
-    files = {"fpga.il": "", "fpga.lpf": b"LOCATE"}
+    def __init__(self, pins):
+        self.files = {"fpga.il": "", "fpga.lpf": pins}
 
 class ULX3S_85F_Platform:
     def prepare(self, top, name):
-        return _Plan
+        return _Plan(b"" if not top._sdram else b" with SDRAM")
 """
 
 
@@ -288,9 +290,9 @@ def test_what_goes_wrong_is_one_line(stand_in: dict[str, Any], changes: dict[str
 def test_the_command_writes_a_bitstream_and_what_it_takes(tools: Any, tmp_path: Path) -> None:
     tools()
     out = tmp_path / "out"
-    shown = invoke("bitstream", "--chip", str(EXAMPLE), "--out", str(out))
+    shown = invoke("bitstream", "--chip", str(EXAMPLE), "--memory", "sdram", "--out", str(out))
     assert shown.exit_code == 0, shown.output
-    assert (out / "fpga4.bit").read_text() == "bits"
+    assert (out / "fpga4.bit").read_text() == "bits with SDRAM"
     assert json.loads((out / "layout.json").read_text())["fmax"] == 13.4
     assert "40,000" in shown.output
     assert "board.chip.tile_1" in shown.output
@@ -303,6 +305,9 @@ def test_the_command_writes_a_bitstream_and_what_it_takes(tools: Any, tmp_path: 
 def test_boards_have_oscillators_and_devices_of_their_own() -> None:
     assert {name: board.oscillator for name, board in BOARDS.items()} == {"ulx3s": 25, "ulx3s_25f": 25, "ecpix5": 100}
     assert len({board.device for board in BOARDS.values()}) == len(BOARDS)
+    assert [(board.block_ram, board.multipliers) for board in BOARDS.values()] == [
+        (425_984, 156), (114_688, 28), (425_984, 156),
+    ]  # fmt: skip
     assert flow.PINS.is_file()
 
 

@@ -140,6 +140,7 @@ def test_what_is_measured() -> None:
     assert (metrics.ttft.mean, metrics.ttft.median, metrics.ttft.worst, metrics.batch) == (345, 150, 540, 1)
     assert spread(list(range(1, 201))).p99 == 198
     assert spread([]).worst == 0
+    assert measure(*served("fcfs", requests((50, 4, 2)))).batch == 1
 
 
 @pytest.mark.parametrize(
@@ -161,6 +162,7 @@ def test_the_scheduler_of_the_page_runs(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(dedent(block))
     _, steps = served(f"{tmp_path / 'mine.py'}:decide", THREE)
     assert batches(steps)[0] == (1, ())
+    assert TOKENS.get(f"{tmp_path / 'mine.py'}:decide").source == str(tmp_path / "mine.py"), "errors are traced to it"
 
 
 def test_schedulers_by_name(tmp_path: Path) -> None:
