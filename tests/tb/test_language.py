@@ -210,9 +210,12 @@ def test_damaged_checkpoints_are_refused(tmp_path: Path) -> None:
     generate(whole)
     with np.load(whole.keep) as file:
         arrays = dict(file)
+    caches = [name for name in arrays if name.startswith("cache/")]
     for change, text in (
         ({"version": np.array(9)}, "is no checkpoint of a text .*version 9, this code reads 4"),
         ({"cache/0/k": np.zeros((16, 3), np.int8)}, "its cache is none of random"),
+        ({name: np.concatenate([arrays[name]] * 2) for name in caches}, "its cache is none of random"),
+        ({"tokens": np.zeros(1000, np.int64)}, "its cache is none of random"),
         ({"tokens": np.full(9, 50)}, "has tokens that random has not"),
     ):
         np.savez(whole.keep, allow_pickle=False, **(arrays | change))
