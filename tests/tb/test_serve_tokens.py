@@ -7,7 +7,8 @@ import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ from meshloom.tb.runs.language.generation import Generation, generate
 from meshloom.tb.runs.language.shared import SharedDram
 from meshloom.tb.runs.network import PreparedNetwork, job
 from meshloom.tb.runs.tokens.kept import KeptSteps
-from meshloom.tb.runs.tokens.serve import serve
+from meshloom.tb.runs.tokens.serve import _prompts, serve
 from meshloom.tb.runs.tokens.step import (
     BatchOutcome,
     BatchStep,
@@ -115,6 +116,8 @@ def test_every_tensor_is_right_on_the_rtl(folder: Path) -> None:
     assert run.bytes_checked > 5 * 1500
     assert {(step.chunk_tokens, len(step.decodes)) for step in run.steps} >= {(1, 0), (4, 0), (3, 1), (0, 2)}
     assert all(step.rtl_cycles == step.model_cycles == step.end - step.start for step in run.steps)
+    for text in run.texts:
+        assert text.end == pytest.approx(text.arrival + text.ttft + (text.tpot or 0) * (text.output - 1))
     assert [len(text.text) for text in run.texts] == [3, 2]
     alone = Generation(random_model(), "abcde", 3, load_chip("tiny"), folder / "alone.npz", chunk=4, device=None)
     assert run.texts[0].text == generate(alone).text
@@ -219,6 +222,13 @@ def test_the_text_and_the_context_of_a_folder(folder: Path) -> None:
     (folder / "two.toml").write_text(text)
     refused = invoke("serve-tokens", "two.toml", "--chip", "tiny", "--model", "--set", "dram.words=64")
     assert "the weights of model gpt2 alone take" in refused.stderr
+
+
+def test_prompts_of_a_length_follow_each_other_in_the_text() -> None:
+    model: Any = SimpleNamespace(tokens=lambda text: np.frombuffer(text.encode(), np.uint8), held_out="abcdefgh")
+    wishes = [SimpleNamespace(prompt=3, text=text) for text in ("", "", "xy", "")]
+    prompts = _prompts(cast("Any", SimpleNamespace(requests=wishes)), model)
+    assert [bytes(each.tolist()) for each in prompts] == [b"abc", b"def", b"xy", b"bcd"]
 
 
 def test_a_wrong_byte_in_a_cache_is_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import yaml
 from meshloom.hw.board.system import TOP, files
 from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.tb.build.builder import tool_variables
+from meshloom.tb.build.fpga.system import emit_system
 from meshloom.tb.results import export as record
 
 from .command_line import invoke
@@ -41,6 +42,12 @@ def test_ports_have_the_names_that_tools_look_for() -> None:
     assert {name for name in names if not name.startswith(("m_axi_", "s_axi_"))} == {"aclk", "aresetn", "irq"}
     assert "ASSOCIATED_BUSIF s_axi:m_axi_0:m_axi_1, ASSOCIATED_RESET aresetn" in text
     assert re.findall(r"parameter \[63:0\] (\w+)", text) == ["BASE_0", "BASE_1"]
+
+
+def test_each_file_is_written_under_its_own_name(tmp_path: Path) -> None:
+    paths = emit_system(TINY, tmp_path)
+    assert {path.name: path.read_text(encoding="utf-8") for path in paths} == files(TINY)
+    assert {path.parent for path in paths} == {tmp_path}
 
 
 @pytest.mark.slow  # a linter reads the chip's Verilog
