@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .load import CheckedModel, attributes
+from .load import CheckedModel
+from .nodes import attributes
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -45,7 +46,7 @@ def choose_by_products(model: ModelProto, name: str, host: Collection[str], fixe
     result = onnx.ModelProto()
     result.CopyFrom(model)
     del result.graph.node[:]
-    shapes: Mapping[str, Sequence[int]] = checked.inferred | checked.input_sizes
+    shapes: Mapping[str, Sequence[int]] = checked.shapes
     for node, its in zip(model.graph.node, chosen, strict=True):
         instead = None
         if its:

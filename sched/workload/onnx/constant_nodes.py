@@ -54,7 +54,13 @@ def result_types(
         return shape_inference.infer_node_outputs(
             schema, node, {name: types[name] for name in names}, data, opset_imports=[helper.make_opsetid("", opset)]
         )
-    except (onnx.defs.SchemaError, shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
+    except (
+        onnx.defs.SchemaError,
+        shape_inference.InferenceError,
+        onnx.checker.ValidationError,
+        RuntimeError,
+        ValueError,
+    ):
         return {}
 
 

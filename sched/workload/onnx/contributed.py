@@ -7,7 +7,7 @@ quantised ones in `integers`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from . import amd, qonnx, tabular
 from .attending import attention, group_query_attention, rotary_embedding, rotary_embedding_of_microsoft
 from .errors import NodeRefusal, Refused, UnsupportedError, node_name, operator_name
+from .known_tensors import KnownTensors
 from .pointwise import MICROSOFT
 from .replacement import Replacement, UnknownRank
 from .subgraphs import reads
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 _INT32, _INT64 = 6, 7
 #: From this opset on GroupNormalization has a gain for each channel.
 _GAINS_OF_CHANNELS = 21
-#: Elements of constants that may be sizes of others.
-_SMALL = 64
 _CACHE = "it keeps keys and values of earlier tokens; export it without a cache"
 _MOMENTS = "its mean or deviation is read; export it for inference"
 
@@ -247,7 +246,7 @@ def without_contributed(model: ModelProto, name: str) -> ModelProto:
     result.CopyFrom(model)
     opset = next((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), 1)
     ranks, kinds = _of_tensors(model.graph)
-    constants = _constants(model.graph)
+    constants, known = _constants(model.graph), KnownTensors(model.graph, opset)
     uses = {name for node in model.graph.node for name in reads(node)} | {each.name for each in model.graph.output}
     del result.graph.node[:]
     refused: list[NodeRefusal] = []
@@ -260,8 +259,8 @@ def without_contributed(model: ModelProto, name: str) -> ModelProto:
             try:
                 OPERATORS[operator_name(node)](instead)
             except UnknownRank:
-                more = _inferred(result, model.graph.node[index:])
-                ranks, kinds = ranks | more[0], kinds | more[1]
+                known.read((*result.graph.node, *model.graph.node[index:]))
+                ranks, kinds = ranks | known.ranks, kinds | known.elements
                 instead = Replacement(node, opset, ranks, uses, kinds, constants)
                 OPERATORS[operator_name(node)](instead)
         except Refused as why:
@@ -280,35 +279,7 @@ def _constants(graph: GraphProto) -> dict[str, TensorProto]:
     return constants
 
 
-def _inferred(begun: ModelProto, rest: Iterable[NodeProto]) -> _Tensors:
-    """Dimensions and types of all tensors of which they follow from the nodes so far, and from the rest. Large
-    constants stand aside: their sizes do not matter here."""
-    import onnx
-
-    light = onnx.ModelProto()
-    light.ir_version = begun.ir_version
-    light.opset_import.extend(begun.opset_import)
-    light.graph.name = "ranks"
-    light.graph.input.extend(begun.graph.input)
-    light.graph.output.extend(begun.graph.output)
-    named = {value.name for value in begun.graph.input}
-    for item in begun.graph.initializer:
-        if np.prod(item.dims, dtype=int) <= _SMALL:
-            light.graph.initializer.append(item)
-        elif item.name not in named:
-            light.graph.input.append(onnx.helper.make_tensor_value_info(item.name, item.data_type, item.dims))
-    light.graph.node.extend(begun.graph.node)
-    light.graph.node.extend(rest)
-    try:
-        return _of_tensors(onnx.shape_inference.infer_shapes(light).graph)
-    except (RuntimeError, ValueError, onnx.shape_inference.InferenceError):
-        return {}, {}  # what is wrong with the model is found by those who check it
-
-
-_Tensors = tuple[dict[str, int], dict[str, int]]
-
-
-def _of_tensors(graph: GraphProto) -> _Tensors:
+def _of_tensors(graph: GraphProto) -> tuple[dict[str, int], dict[str, int]]:
     """Dimensions, and types of elements (`TensorProto`), of the tensors of which the file says them."""
     ranks = {item.name: len(item.dims) for item in graph.initializer}
     kinds = {item.name: item.data_type for item in graph.initializer}

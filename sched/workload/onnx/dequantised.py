@@ -19,7 +19,7 @@ from .dequantising.context import RealContext
 from .dequantising.operators import OPERATORS
 from .dequantising.pairs import with_clips_in_front, with_ends_of_relus, with_quantised_constants, without_pairs
 from .errors import NodeRefusal, Refused, UnsupportedError, node_name, operator_name
-from .load import attributes
+from .nodes import attributes
 from .pins import EXACT, Pin, Rounded, Rounding, pin_of
 from .settling import settled
 

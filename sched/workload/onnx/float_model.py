@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from ..graph import PlainKind, Window, pasted_pixels
 from .floats import FloatLayer, FloatNet
-from .load import Node
+from .nodes import Node
 from .pointwise import MICROSOFT, OLDEST
 
 if TYPE_CHECKING:

@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,9 @@ from .bounds import check_size
 from .contributed import without_contributed
 from .errors import NodeRefusal, OnnxError, Refused, UnsupportedError, node_name, operator_name
 from .functions import without_calls
+from .known_tensors import KnownTensors
 from .logarithms import join_logarithms_of_sums
+from .nodes import attributes
 from .own_names import give_own_names
 from .packed_weights import with_whole_weights
 from .single_floats import make_floats_single
@@ -29,11 +30,6 @@ from .validity import check_external, check_opset, check_structure, check_tensor
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, ValueInfoProto
 
-Node: TypeAlias = "NodeProto"
-#: Of a node, by name (`attributes`).
-Attributes = dict[str, Any]
-#: Elements up to which a constant may say a shape.
-_SMALL = 1 << 12
 #: Operators that only integer models have.
 _INTEGER = {
     "ConvInteger", "MatMulInteger", "QGemm", "QLinearAdd", "QLinearConv", "QLinearMatMul", "QLinearMul",
@@ -117,26 +113,20 @@ def _element(value: ValueInfoProto) -> str:
     return TensorProto.DataType.Name(value.type.tensor_type.elem_type)
 
 
-def attributes(node: NodeProto) -> Attributes:
-    """The attributes of a node as Python values (tensors as TensorProto, strings as str)."""
-    from onnx import helper
-
-    values = {item.name: helper.get_attribute_value(item) for item in node.attribute}
-    return {name: value.decode() if isinstance(value, bytes) else value for name, value in values.items()}
-
-
 @dataclass(frozen=True, eq=False)
 class CheckedModel:
-    """A valid ONNX model whose batch is 1. `name` is for messages; `others`: nodes that compute the same as its own."""
+    """A valid ONNX model whose batch is 1. `name` is for messages; `others`: nodes that compute the same as its own
+    and as those of the model `before`."""
 
     name: str
     model: ModelProto
     others: tuple[NodeProto, ...] | None = None
+    before: CheckedModel | None = None
 
     def with_nodes(self, nodes: Sequence[NodeProto]) -> CheckedModel:
         """The model with other nodes, which compute the same outputs; itself if they are its own."""
         same = len(nodes) == len(self.nodes) and all(a is b for a, b in zip(nodes, self.nodes, strict=True))
-        return self if same else replace(self, others=tuple(nodes))
+        return self if same else replace(self, others=tuple(nodes), before=self)
 
     @cached_property
     def nodes(self) -> list[NodeProto]:
@@ -188,51 +178,21 @@ class CheckedModel:
         return {value.name: tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim) for value in self.inputs}
 
     @cached_property
-    def inferred(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of all tensors that ONNX's shape inference knows completely; none if it fails."""
-        shapes: dict[str, tuple[int, ...]] = {}
-        for value in self._inferred:
-            kind = value.type.tensor_type
-            if kind.HasField("shape") and all(dim.HasField("dim_value") for dim in kind.shape.dim):
-                shapes[value.name] = tuple(dim.dim_value for dim in kind.shape.dim)
-        return shapes
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of all tensors of which ONNX's shape inference, or the model itself, says them completely."""
+        return self._known.shapes
 
     @cached_property
     def types(self) -> dict[str, int]:
-        """Types of elements (`TensorProto`) that ONNX's shape inference knows."""
-        return {value.name: value.type.tensor_type.elem_type for value in self._inferred}
+        """Types of elements (`TensorProto`) that ONNX's shape inference, or the model itself, says."""
+        return self._known.elements
 
     @cached_property
-    def _inferred(self) -> list[ValueInfoProto]:
-        """What ONNX's shape inference says of tensors.
-
-        Slices are left out, and what depends on them: where sizes have become negative, their inference aborts. Of
-        large constants there are only the shapes: they are weights, and would be copied several times.
-        """
-        import onnx
-        from onnx import helper, shape_inference
-
-        rest, graph = onnx.ModelProto(), self.model.graph
-        rest.ir_version = self.model.ir_version
-        rest.opset_import.extend(self.model.opset_import)
-        rest.graph.name = graph.name
-        rest.graph.node.extend(node for node in graph.node if node.op_type != "Slice")
-        rest.graph.output.extend(graph.output)
-        rest.graph.value_info.extend(graph.value_info)
-        small = [item for item in graph.initializer if prod(item.dims) <= _SMALL]
-        rest.graph.initializer.extend(small)
-        inputs = {value.name for value in graph.input}
-        rest.graph.input.extend(graph.input)
-        rest.graph.input.extend(
-            helper.make_tensor_value_info(item.name, item.data_type, list(item.dims))
-            for item in graph.initializer
-            if prod(item.dims) > _SMALL and item.name not in inputs
-        )
-        try:
-            graph = shape_inference.infer_shapes(rest).graph
-        except shape_inference.InferenceError:
-            return []
-        return [*graph.value_info, *graph.output]
+    def _known(self) -> KnownTensors:
+        """What is known of the tensors of this model; shared with the one that other nodes were given to."""
+        known = KnownTensors(self.model.graph, self.opset) if self.before is None else self.before._known
+        known.read(self.nodes)
+        return known
 
     @cached_property
     def _made(self) -> set[str]:

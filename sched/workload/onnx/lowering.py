@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ..layers import WorkloadError
 from .errors import NodeRefusal, Refused, UnsupportedError, node_name, operator_name
-from .load import Attributes, Node, attributes
+from .nodes import Attributes, Node, attributes
 from .pointwise import PROCESSOR
 from .reader_context import SOFTMAX, ReaderContext
 from .tabular import DOMAIN
@@ -76,7 +76,7 @@ def _check_end(context: ReaderContext[Any], node: Node) -> None:
     """Refuses a softmax that is not at the end, or that would change the order of the classes, axis 1."""
     if not context.at_end(node):
         raise Refused("inside the network; only one at its end can be left out")
-    shape, old = context.model.inferred.get(node.input[0]), context.model.opset < 13
+    shape, old = context.model.shapes.get(node.input[0]), context.model.opset < 13
     if not shape:
         return
     axis = attributes(node).get("axis", 1 if old else -1) % len(shape)

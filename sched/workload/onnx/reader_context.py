@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import NodeRefusal, Refused, node_name, operator_name
-from .load import CheckedModel, Node, attributes
+from .load import CheckedModel
+from .nodes import Node, attributes
 from .subgraphs import reads
 
 V = TypeVar("V")

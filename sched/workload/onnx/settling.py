@@ -9,23 +9,20 @@ long as a condition holds that counts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .constant_nodes import computable, computed, result_types, sizes, type_of
-from .errors import OnnxError, Refused, node_name
-from .load import attributes
+from .constant_nodes import computable
+from .errors import OnnxError, node_name
+from .known_tensors import KnownTensors
 from .runtime import evaluate
 from .subgraphs import bodies, rename
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
+    from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
-#: Elements up to which constants are computed here: shapes, indices, anchors. What is larger stays as it is.
-_MOST = 1 << 16
 #: Where none of these is, nothing follows from sizes.
 _SEEDS = {"If", "Loop", "Shape", "Size"}
 #: From this opset on the axes of Unsqueeze are an operand.
@@ -58,29 +55,22 @@ def settled(model: ModelProto, name: str) -> ModelProto:
 
 
 class _Settling:
-    """`types`, `constants`: what is known of tensors, of constants up to `_MOST` elements also what they are."""
+    """`known`: what is known of tensors."""
 
     def __init__(self, model: ModelProto, name: str) -> None:
-        from onnx import numpy_helper
-
         self.name, self.changed = name, False
         self.opset = next((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), 0)
-        self.types: dict[str, TypeProto] = {}
-        self.constants: dict[str, NDArray[Any]] = {}
+        self.known = KnownTensors(model.graph, self.opset)
+        for value in model.graph.input:
+            dims = self.known.types[value.name].tensor_type.shape.dim
+            if len(dims) > 1 and not dims[0].HasField("dim_value"):
+                dims[0].dim_value = 1
         self.outputs = {value.name for value in model.graph.output}
         self.used = {name for node in model.graph.node for name in (*node.input, *node.output)}
-        for item in model.graph.initializer:
-            self._type_of_dims(item.name, item.data_type, item.dims)
-            if prod(item.dims) <= _MOST:
-                self.constants[item.name] = numpy_helper.to_array(item)
-        for value in model.graph.input:
-            if value.name not in self.types:
-                self.types[value.name] = _first_is_1(value.type)
 
-    def _type_of_dims(self, name: str, element: int, dims: Iterable[int]) -> None:
-        from onnx import helper
-
-        self.types[name] = helper.make_tensor_type_proto(element, list(dims))
+    @property
+    def constants(self) -> dict[str, NDArray[Any]]:
+        return self.known.constants
 
     def nodes(self, nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
         """The nodes that stay, and those that take the place of others, in their order."""
@@ -91,59 +81,14 @@ class _Settling:
             elif node.op_type == "Loop" and (steps := self._steps(node)) is not None:
                 self.changed = True
                 yield from self.nodes(steps)
-            elif (known := self._known(node)) is None:
-                self._note(node)
+            elif self.outputs.intersection(node.output) or (known := self.known.results(node)) is None:
+                self.known.note(node)
                 yield node
             else:
                 self.changed = True
+                self.known.note_constants(known)
                 for output, array in known.items():
-                    self._constant(output, array)
                     yield _constant_node(output, array)
-
-    def _known(self, node: NodeProto) -> dict[str, NDArray[Any]] | None:
-        """The results of a node, where they are constants that are to take its place."""
-        names = [name for name in node.input if name]
-        if not names or not computable(node) or self.outputs.intersection(node.output):
-            return None
-        if node.op_type in ("Shape", "Size"):
-            kind = self.types.get(names[0])
-            size = None if kind is None else sizes(kind)
-            if size is None:
-                return None
-            known = attributes(node)
-            whole = np.array(size, np.int64)[slice(known.get("start"), known.get("end"))]
-            return {node.output[0]: whole if node.op_type == "Shape" else np.array(prod(size), np.int64)}
-        if any(name not in self.constants for name in names):
-            return None
-        types = result_types(node, self.types, self.constants, self.opset)
-        known = [sizes(types[name]) if name in types else None for name in node.output]
-        if any(size is None or prod(size) > _MOST for size in known):
-            return None
-        try:
-            return computed(node, self.constants, self.opset)
-        except Refused:
-            return None  # whoever reads it says so
-
-    def _note(self, node: NodeProto) -> None:
-        """What is known of the results of a node that stays."""
-        from onnx import numpy_helper
-
-        if node.op_type == "Constant" and [item.name for item in node.attribute] == ["value"]:
-            tensor = node.attribute[0].t
-            self._type_of_dims(node.output[0], tensor.data_type, tensor.dims)
-            if prod(tensor.dims) <= _MOST:
-                self.constants[node.output[0]] = numpy_helper.to_array(tensor)
-        elif node.op_type == "Constant":
-            try:
-                self.constants |= computed(node, {}, self.opset)
-            except Refused:
-                return
-            self.types[node.output[0]] = type_of(self.constants[node.output[0]])
-        else:
-            self.types |= result_types(node, self.types, self.constants, self.opset)
-
-    def _constant(self, name: str, array: NDArray[Any]) -> None:
-        self.constants[name], self.types[name] = array, type_of(array)
 
     # -- branches -------------------------------------------------------------------------------------------
 
@@ -324,16 +269,3 @@ def _constant_node(name: str, value: NDArray[Any] | TensorProto) -> NodeProto:
     if isinstance(value, np.ndarray):
         value = numpy_helper.from_array(np.asarray(value), name)
     return helper.make_node("Constant", [], [name], value=value)
-
-
-def _first_is_1(kind: TypeProto) -> TypeProto:
-    """The type of an input, with a batch of 1 where it is open."""
-    copy = type(kind)()
-    copy.CopyFrom(kind)
-    dims = copy.tensor_type.shape.dim
-    if len(dims) > 1 and not dims[0].HasField("dim_value"):
-        dims[0].dim_value = 1
-    for dim in dims:
-        if dim.HasField("dim_value") and dim.dim_value < 1:
-            dim.ClearField("dim_value")
-    return copy

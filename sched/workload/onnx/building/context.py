@@ -13,7 +13,8 @@ from ..bounds import Budget, check_size
 from ..constant_nodes import computable, computed
 from ..errors import Refused
 from ..floats import FloatLayer, PerChannel, Source, unit_of
-from ..load import Attributes, CheckedModel, Node, attributes
+from ..load import CheckedModel
+from ..nodes import Attributes, Node, attributes
 from ..pins import Pin
 from ..pointwise import Function, function
 from ..reader_context import ReaderContext
@@ -67,7 +68,7 @@ class FloatContext(ReaderContext[View]):
         return not self.layers
 
     def guess(self, name: str) -> View | None:
-        shape = self.model.inferred.get(name)
+        shape = self.model.shapes.get(name)
         if shape is None or not shape or (len(shape) > 2 and shape[0] != 1):
             return None
         try:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import OnnxError
-from ..load import CheckedModel, attributes
+from ..load import CheckedModel
+from ..nodes import attributes
 from .views import Layout, Size, View
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ...graph import PastePlace, Window
 from ..errors import Refused
 from ..floats import FloatLayer
-from ..load import Node
+from ..nodes import Node
 from .context import FloatContext
 from .kernels import emit_conv, widen
 from .pictures import arrange, as_picture, emit_paste, settle

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import Refused
 from ..floats import FloatLayer
-from ..load import Attributes, Node
+from ..nodes import Attributes, Node
 from ..pointwise import ARGUMENT, OLDEST, Function, numbers, standard
 from .context import FloatContext, Operator
 from .pictures import settle

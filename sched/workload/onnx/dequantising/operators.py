@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import Refused
-from ..load import CheckedModel, attributes
+from ..load import CheckedModel
+from ..nodes import attributes
 from ..pins import EXACT, Rounded, scales_of
 from .context import RealContext, along, real_numbers
 from .pairs import weights_before, zero_left_out

@@ -12,7 +12,7 @@ from ...graph import UNSCALABLE, Layer, scalable
 from ...layers import SCALE_LIMIT
 from ..dequantising.operators import check_sums
 from ..errors import Refused
-from ..load import Attributes, Node
+from ..nodes import Attributes, Node
 from ..windows import sliding_window
 from .context import IntegerContext, IntegerOperator
 

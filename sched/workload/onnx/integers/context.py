@@ -9,7 +9,8 @@ import numpy as np
 
 from ...graph import Layer
 from ..errors import NodeRefusal, Refused
-from ..load import Attributes, CheckedModel, Node
+from ..load import CheckedModel
+from ..nodes import Attributes, Node
 from ..reader_context import ReaderContext
 from ..windows import check_window
 from .sizes import Size, size_of
@@ -62,7 +63,7 @@ class IntegerContext(ReaderContext[Tensor]):
             self.views[value.name] = Tensor(value.name, zero or 0, real=zero is None)
 
     def guess(self, name: str) -> Tensor | None:
-        shape = self.model.inferred.get(name, ())
+        shape = self.model.shapes.get(name, ())
         if len(shape) == 4:
             self.sizes[name] = (shape[1], shape[2], shape[3])
         return Tensor(name, 128)

@@ -8,7 +8,7 @@ from ...graph import Layer
 from ...layers import SCALE_LIMIT
 from .. import grouped, multiplying, normalising
 from ..errors import Refused
-from ..load import Attributes, Node
+from ..nodes import Attributes, Node
 from .context import IntegerContext, IntegerOperator
 
 

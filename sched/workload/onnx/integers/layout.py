@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ...graph import MOST_REPEATS, TABLE_SIZE, Layer, PastePlace, pasted_pixels
 from ..errors import Refused
-from ..load import Attributes, Node
+from ..nodes import Attributes, Node
 from ..windows import slice_window, sliding_window
 from .context import IntegerContext, IntegerOperator, Tensor
 from .sums import WIDE

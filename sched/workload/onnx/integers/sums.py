@@ -7,7 +7,7 @@ from dataclasses import replace
 from ...graph import MOVED, Layer
 from ...layers import NO_CLAMP
 from ..errors import Refused
-from ..load import Attributes, Node
+from ..nodes import Attributes, Node
 from .context import ZEROS, IntegerContext, IntegerOperator, Tensor
 
 #: Bounds of a sum that has not been clipped.

@@ -13,7 +13,7 @@ from ..building.pictures import settle
 from ..building.tables import apply_function, emit_table, find_function, note_truth, or_table
 from ..errors import Refused, operator_name
 from ..floats import FloatLayer
-from ..load import Attributes, Node
+from ..nodes import Attributes, Node
 from ..pointwise import JUMPS, SEVERAL, TRUTHS, UNARY, function
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..building.context import FloatContext, Operator
 from ..building.pictures import settle
 from ..errors import Refused
-from ..load import Attributes, Node
+from ..nodes import Attributes, Node
 from .elementwise import multiply
 from .products import matmul
 from .reductions import reduce

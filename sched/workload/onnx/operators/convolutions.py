@@ -18,7 +18,7 @@ from ..building.pictures import as_picture
 from ..building.views import MOST_PIECES, NO_PAD, View, find_channels
 from ..errors import Refused
 from ..floats import FloatLayer
-from ..load import Attributes, Node
+from ..nodes import Attributes, Node
 from ..windows import sliding_window, two_axes
 
 

@@ -19,7 +19,7 @@ from ..building.tables import apply_function, emit_table, find_function, or_tabl
 from ..building.views import NO_PAD, View, layout_of, natural
 from ..errors import Refused
 from ..floats import FloatLayer, PerChannel
-from ..load import Attributes, Node
+from ..nodes import Attributes, Node
 from ..pointwise import function
 
 
@@ -197,6 +197,8 @@ def _with_constant(context: FloatContext, node: Node, right: _Affine, left: _Aff
     which = 1 if node.input[1] in context.constants else 0
     name = node.input[1 - which]
     view, numbers = context.view(name), context.constants[node.input[which]]
+    if _meets_zeros(numbers, view):
+        view = settle(context, name)
     shape = np.broadcast_shapes(numbers.shape, view.shape)
     if shape != view.shape and prod(shape) == prod(view.shape) and view.pad == NO_PAD:  # more axes of size 1
         name = context.fresh(f"{name}/wide")
@@ -215,6 +217,12 @@ def _with_constant(context: FloatContext, node: Node, right: _Affine, left: _Aff
         _emit_by_pixels(context, node, settle(context, name), *(right if which else left)(numbers.astype(np.float64)))
         return
     emit_affine(context, node, name, gain, offset)
+
+
+def _meets_zeros(numbers: NDArray[Any], view: View) -> bool:
+    """Whether a constant has several numbers along an axis of which zeros are still to come."""
+    sizes = zip(reversed(numbers.shape), reversed(view.shape), reversed(view.padded_shape), strict=False)
+    return any(size > 1 and inside != whole for size, inside, whole in sizes)
 
 
 def _emit_by_pixels(

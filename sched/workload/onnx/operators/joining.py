@@ -15,7 +15,7 @@ from ..building.pictures import as_picture, lay, place, settle, spread
 from ..building.views import Layout, View, layout_of, natural, rough_layout
 from ..errors import Refused
 from ..floats import FloatLayer
-from ..load import Attributes, Node
+from ..nodes import Attributes, Node
 
 #: Parts of channels that are put beside each other by convolutions and sums.
 _MOST_SCATTERED = 4

@@ -12,7 +12,7 @@ from ..building.context import FloatContext, Operator
 from ..building.pictures import as_picture, settle
 from ..building.tables import emit_table, find_function
 from ..errors import Refused
-from ..load import Attributes, Node
+from ..nodes import Attributes, Node
 from ..windows import slices
 
 

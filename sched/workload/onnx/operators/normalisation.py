@@ -20,7 +20,7 @@ from ..building.pictures import lay, place, settle, turn
 from ..building.views import View, turn_index, turn_size
 from ..errors import Refused
 from ..floats import FloatLayer
-from ..load import Attributes, Node
+from ..nodes import Attributes, Node
 from ..pointwise import function
 
 

@@ -14,7 +14,7 @@ from ..building.pictures import as_picture, pad_picture, settle
 from ..building.views import NO_PAD, Layout, View, layout_of, natural
 from ..errors import Refused
 from ..floats import FloatLayer
-from ..load import Attributes, Node
+from ..nodes import Attributes, Node
 from .joining import concat
 
 

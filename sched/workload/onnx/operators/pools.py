@@ -10,7 +10,7 @@ from ..building.pictures import as_picture
 from ..building.views import NO_PAD, View
 from ..building.windowed import emit_averages, emit_inner_averages, emit_maxima, has_pixels
 from ..errors import Refused
-from ..load import Attributes, Node
+from ..nodes import Attributes, Node
 from ..windows import sliding_window, two_axes
 
 

@@ -19,7 +19,7 @@ from ..building.pictures import begin_words, lay, settle
 from ..building.views import View
 from ..errors import Refused
 from ..floats import FloatLayer
-from ..load import Attributes, Node
+from ..nodes import Attributes, Node
 from .scores import meets_softmax
 
 

@@ -18,7 +18,7 @@ from ..building.views import Layout, View, layout_of, natural
 from ..building.windowed import emit_averages, emit_maxima
 from ..errors import Refused
 from ..floats import FloatLayer
-from ..load import Attributes, Node
+from ..nodes import Attributes, Node
 from ..pointwise import Function, function
 from ..windows import limit
 

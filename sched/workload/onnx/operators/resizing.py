@@ -20,7 +20,7 @@ from ..building.pictures import arrange, as_picture, emit_paste, settle
 from ..building.views import View, natural
 from ..errors import Refused
 from ..floats import FloatLayer
-from ..load import Attributes, Node
+from ..nodes import Attributes, Node
 from ..runtime import run, session
 
 #: Layers that one axis may take.

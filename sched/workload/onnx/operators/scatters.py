@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..building.context import FloatContext, Operator
 from ..building.pictures import settle
 from ..errors import Refused
-from ..load import Attributes, Node
+from ..nodes import Attributes, Node
 from .contractions import einsum
 from .elementwise import add
 from .joining import concat

@@ -14,8 +14,8 @@ from ..building.tables import emit_table, find_function, or_table
 from ..building.views import View
 from ..errors import Refused
 from ..floats import FloatLayer
-from ..load import Attributes, Node
-from ..load import attributes as attributes_of
+from ..nodes import Attributes, Node
+from ..nodes import attributes as attributes_of
 from .elementwise import add, lay_like
 
 #: Operators between the scores of an attention and their softmax.
@@ -32,7 +32,7 @@ def meets_softmax(context: FloatContext, name: str) -> bool:
     """Whether a softmax over the last axis follows, with nothing but functions of single scores between."""
     for reader in context.model.readers.get(name, ()):
         if reader.op_type in ("Softmax", "LogSoftmax"):
-            rank = len(context.model.inferred.get(name, ())) or 4
+            rank = len(context.model.shapes.get(name, ())) or 4
             axis = attributes_of(reader).get("axis", 1 if context.model.opset < 13 else -1)
             return axis % rank == rank - 1
         if reader.op_type in _ON_SCORES and meets_softmax(context, reader.output[0]):

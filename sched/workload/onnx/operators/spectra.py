@@ -13,7 +13,7 @@ from ..building.kernels import emit_conv
 from ..building.pictures import place, settle
 from ..errors import Refused
 from ..floats import FloatLayer
-from ..load import Attributes, Node
+from ..nodes import Attributes, Node
 
 
 def short_time_spectra(context: FloatContext, node: Node, attributes: Attributes) -> None:

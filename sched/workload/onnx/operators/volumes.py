@@ -17,7 +17,7 @@ from ..building.layers import require_finite
 from ..building.pictures import place, settle
 from ..errors import Refused
 from ..floats import FloatLayer
-from ..load import Attributes, Node
+from ..nodes import Attributes, Node
 from .convolutions import conv
 from .elementwise import extremes
 from .pools import average_pool, max_pool

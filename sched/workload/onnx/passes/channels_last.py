@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..instead import Instead
-from ..load import CheckedModel, Node, attributes
+from ..load import CheckedModel
+from ..nodes import Node, attributes
 
 #: Axes of channels first, of channels last, and the other way round.
 _FIRST, _LAST = (0, 3, 1, 2), (0, 2, 3, 1)
@@ -43,7 +44,7 @@ def _operand(model: CheckedModel, node: Node) -> int | None:
     numbers = model.constants.get(node.input[at])
     if numbers is None or numbers.size != 4:
         return None
-    before = model.input_sizes.get(node.input[0]) or model.inferred.get(node.input[0]) or ()
+    before = model.shapes.get(node.input[0], ())
     if at == 3 and len(before) != 4:
         return None
     same = numbers == (np.ones(4) if at == 2 else np.asarray(before))

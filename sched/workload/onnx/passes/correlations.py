@@ -14,7 +14,8 @@ import numpy as np
 
 from ..errors import Refused
 from ..instead import Instead
-from ..load import CheckedModel, Node, attributes
+from ..load import CheckedModel
+from ..nodes import Node, attributes
 from ..subgraphs import reads
 from ..windows import sliding_window, two_axes
 
@@ -38,7 +39,7 @@ def multiply_by_computed_filters(model: CheckedModel) -> CheckedModel:
 
 def _products(model: CheckedModel, node: Node) -> list[Node] | None:
     """The nodes that take the place of a Conv; None where sizes are not known, or there are too many taps."""
-    shapes = [model.input_sizes.get(name) or model.inferred.get(name) or () for name in node.input[:2]]
+    shapes = [model.shapes.get(name, ()) for name in node.input[:2]]
     options = attributes(node)
     if model.opset < _OPERANDS or len(shapes[0]) not in (3, 4) or len(shapes[0]) != len(shapes[1]):
         return None

@@ -18,7 +18,8 @@ import numpy as np
 from ..constant_nodes import computable
 from ..errors import operator_name
 from ..instead import Instead
-from ..load import CheckedModel, Node, attributes
+from ..load import CheckedModel
+from ..nodes import Node, attributes
 from ..reader_context import ENDS, last_tensors
 
 if TYPE_CHECKING:
@@ -42,6 +43,13 @@ class _Definition(Instead):
 
     model: CheckedModel
 
+    def new(self, kind: str) -> str:
+        """A name that nodes of another definition in the model do not have."""
+        name = super().new(kind)
+        while name in self.model.readers:
+            name += "_"
+        return name
+
     @property
     def options(self) -> dict[str, Any]:
         return attributes(self.node)
@@ -57,7 +65,7 @@ class _Definition(Instead):
     @property
     def shape(self) -> tuple[int, ...]:
         """Of the operand; empty where it is not known before the model is read."""
-        return self.model.input_sizes.get(self.x) or self.model.inferred.get(self.x) or ()
+        return self.model.shapes.get(self.x, ())
 
     @property
     def axes(self) -> list[int]:
@@ -236,10 +244,15 @@ DEFINITIONS: Mapping[str, Callable[[_Definition], bool]] = {
 
 def put_definitions_in_place(model: CheckedModel, readable: Container[str]) -> CheckedModel:
     """The model with the nodes that define them in place of operators that are not `readable`."""
-    return model.with_nodes([other for node in model.nodes for other in _defined(model, node, readable, 0)])
+    for _ in range(_DEEPEST):
+        before = model
+        model = before.with_nodes([other for node in before.nodes for other in _defined(before, node, readable)])
+        if model is before:
+            break
+    return model
 
 
-def _defined(model: CheckedModel, node: Node, readable: Container[str], depth: int) -> list[Node]:
+def _defined(model: CheckedModel, node: Node, readable: Container[str]) -> list[Node]:
     """The nodes that take the place of a node."""
     from onnx import defs
 
@@ -248,15 +261,14 @@ def _defined(model: CheckedModel, node: Node, readable: Container[str], depth: i
     if node.op_type in DEFINITIONS:
         definition = _Definition(node, model)
         return definition.nodes if DEFINITIONS[node.op_type](definition) else [node]
-    if node.op_type in ENDS or depth == _DEEPEST or not computable(node):
+    if node.op_type in ENDS or not computable(node):
         return [node]
     try:
         schema: Any = defs.get_schema(node.op_type, model.opset)  # onnx declares no functions of it
     except defs.SchemaError:  # it is no operator of this opset
         return [node]
-    if (body := _body(model, node, schema)) is None:
-        return [node]
-    return [other for inner in _called(node, schema, body) for other in _defined(model, inner, readable, depth + 1)]
+    body = _body(model, node, schema)
+    return [node] if body is None else _called(_Definition(node, model), schema, body)
 
 
 def _body(model: CheckedModel, node: Node, schema: Any) -> FunctionProto | None:
@@ -279,20 +291,16 @@ def _type(model: CheckedModel, name: str) -> bytes:
     """A tensor's type as ONNX's functions ask for it."""
     from onnx import TypeProto, helper
 
-    if name in model.constants:
-        array = model.constants[name]
-        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
-        return helper.make_tensor_type_proto(kind, array.shape).SerializeToString()
-    own = [value.type for value in model.inputs if value.name == name]
-    if own or name not in model.types:
-        return (own or [TypeProto()])[0].SerializeToString()
-    return helper.make_tensor_type_proto(model.types[name], model.inferred.get(name)).SerializeToString()
+    if name not in model.types:
+        return TypeProto().SerializeToString()
+    return helper.make_tensor_type_proto(model.types[name], model.shapes.get(name)).SerializeToString()
 
 
-def _called(node: Node, schema: Any, body: FunctionProto) -> list[Node]:
+def _called(instead: _Definition, schema: Any, body: FunctionProto) -> list[Node]:
     """The nodes of a body for what one node gives it."""
     from onnx import NodeProto
 
+    node = instead.node
     operands = [*node.input, *[""] * len(body.input)]
     names = {
         "": "",
@@ -301,7 +309,6 @@ def _called(node: Node, schema: Any, body: FunctionProto) -> list[Node]:
     }
     defaults = {name: each.default_value for name, each in schema.attributes.items() if each.default_value.name}
     options = defaults | {item.name: item for item in node.attribute}
-    instead = Instead(node)
     for inner in body.node:
         copy = NodeProto()
         copy.CopyFrom(inner)

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..load import CheckedModel, Node, attributes
+from ..load import CheckedModel
+from ..nodes import Node, attributes
 from ..subgraphs import reads
 
 
@@ -63,8 +64,7 @@ class _Pads:
             return None
         if axes is None:
             return numbers
-        shape = self.model.inferred.get(node.input[0]) or self.model.inferred.get(node.output[0])
-        rank = len(self.model.input_sizes.get(node.input[0], shape or ()))
+        rank = max(len(self.model.shapes.get(name, ())) for name in (node.input[0], node.output[0]))
         if not rank:
             return None
         pads = [0] * (2 * rank)

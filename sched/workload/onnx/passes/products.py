@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..instead import Instead
-from ..load import CheckedModel, Node, attributes
+from ..load import CheckedModel
+from ..nodes import Node, attributes
 from ..subgraphs import reads
 
 #: `TensorProto` says so.

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from ..constant_nodes import computable, computed
 from ..errors import Refused
 from ..instead import Instead
-from ..load import CheckedModel, Node, attributes
+from ..load import CheckedModel
+from ..nodes import Node, attributes
 
 #: Gates of each operator, in the order of its weights, and its functions unless it says others.
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -81,7 +82,7 @@ def _steps(model: CheckedModel, node: Node) -> list[Node] | None:
     options = attributes(node)
     names = [*node.input, *[""] * 8][:8]
     x, w, r, bias, lengths, _, _, peepholes = names
-    shape = model.inferred.get(x) or model.input_sizes.get(x)
+    shape = model.shapes.get(x)
     if not shape or len(shape) != 3 or not 0 < shape[0] <= _MOST_STEPS or peepholes:
         return None
     if any(name not in model.constants for name in (w, r)) or (bias and bias not in model.constants):

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from ..instead import Instead
-from ..load import CheckedModel, Node, attributes
+from ..load import CheckedModel
+from ..nodes import Node, attributes
 
 
 def join_standardisations(model: CheckedModel) -> CheckedModel:
@@ -155,7 +156,7 @@ class _PatternSearch:
         axes: Any = options.get("axes")
         if len(node.input) > 1 and node.input[1] in self.model.constants:
             axes = self.model.constants[node.input[1]].tolist()
-        shape = self.model.inferred.get(node.input[0])
+        shape = self.model.shapes.get(node.input[0])
         if not options.get("keepdims", 1) or not axes:
             return None
         if shape is None and max(axes) >= 0:  # from the end they are known without it

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..instead import Instead
-from ..load import CheckedModel, Node, attributes
+from ..load import CheckedModel
+from ..nodes import Node, attributes
 
 #: Of longer axes the constant would take more room than the tensors.
 _LONGEST = 4096
@@ -20,7 +21,7 @@ def _instead(model: CheckedModel, node: Node) -> list[Node]:
     """The nodes that take the place of a node."""
     if node.op_type != "Trilu" or node.input[0] in model.constants:
         return [node]
-    shape = model.input_sizes.get(node.input[0]) or model.inferred.get(node.input[0]) or ()
+    shape = model.shapes.get(node.input[0], ())
     shift = model.constants.get(node.input[1]) if len(node.input) > 1 and node.input[1] else np.zeros(1)
     if shift is None or len(shape) < 2 or max(shape[-2:]) > _LONGEST:
         return [node]

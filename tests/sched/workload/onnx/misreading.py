@@ -13,10 +13,10 @@ import pytest
 from numpy.typing import NDArray
 
 from meshloom.sched.workload.layers import WorkloadError
-from meshloom.sched.workload.onnx import lowering, settling
+from meshloom.sched.workload.onnx import known_tensors, lowering
 from meshloom.sched.workload.onnx.building import context, inputs
 from meshloom.sched.workload.onnx.errors import node_name
-from meshloom.sched.workload.onnx.load import attributes
+from meshloom.sched.workload.onnx.nodes import attributes
 from meshloom.sched.workload.onnx.reader_context import ReaderContext
 
 Read = set[tuple[str, str]]
@@ -51,7 +51,7 @@ def misread(monkeypatch: pytest.MonkeyPatch, operator: str, name: str, wrong: An
                 values[name] = wrong
         return values
 
-    for module in (lowering, context, inputs, settling):
+    for module in (lowering, context, inputs, known_tensors):
         monkeypatch.setattr(module, "attributes", seen)
     return read
 

@@ -80,31 +80,58 @@ def test_a_reduction_that_drops_its_axes() -> None:
     keeps_its_meaning(m, "y")
 
 
-@pytest.mark.parametrize("operator", ["LogSoftmax", "MeanVarianceNormalization", "ReduceLogSumExp"])
-@pytest.mark.slow
-def test_operators_behind_a_slice(operator: str) -> None:
-    """ONNX's shape inference is not asked behind one."""
+def _slice(m: FloatModel, x: str) -> str:
+    return m.node("Slice", [x, m.integers(1), m.integers(5), m.integers(2)], "part")
 
+
+def _compressed(m: FloatModel, x: str) -> str:
+    """ONNX's shape inference does not say how many rows are left."""
+    return m.node("Compress", [x, m.constant([1, 0, 1, 1, 0, 1], np.bool_)], "part", axis=2)
+
+
+def _cut_where_a_shape_says(m: FloatModel, x: str) -> str:
+    end = m.node("Concat", [m.integers(4), m.integers(5)], "end", axis=0)
+    return m.node("Slice", [x, m.integers(0, 1), end, m.integers(2, 3)], "part")
+
+
+OPERATORS: dict[str, dict[str, Any]] = {
+    "LRN": {"size": 3},
+    "GlobalLpPool": {},
+    "ReduceProd": {"axes": [3]},
+    "LogSoftmax": {"axis": 1},
+    "MeanVarianceNormalization": {},
+}
+
+
+@pytest.mark.parametrize("move", slow_but([_slice, _compressed, _cut_where_a_shape_says], _slice, _compressed))
+@pytest.mark.parametrize("operator", slow_but(list(OPERATORS), "LRN", "ReduceProd"))
+def test_operators_that_need_a_shape_behind_what_moves(operator: str, move: Callable[[FloatModel, str], str]) -> None:
     def build(m: FloatModel, x: str) -> str:
-        part = m.node("Slice", [x, m.integers(1), m.integers(5), m.integers(2)], "part")
-        if operator != "ReduceLogSumExp":
-            return m.node(operator, part, "b")
-        sums = m.node(operator, part, "sums", axes=[3, 2], keepdims=0)
+        return m.node(operator, m.node("Tanh", move(m, x), "t"), "b", **OPERATORS[operator])
+
+    keeps_its_meaning(between(13, build), "y", least=20)
+
+
+@pytest.mark.slow
+def test_a_reduction_behind_a_slice_that_drops_its_axes() -> None:
+    def build(m: FloatModel, x: str) -> str:
+        part = _slice(m, x)
+        sums = m.node("ReduceLogSumExp", part, "sums", axes=[3, 2], keepdims=0)
         return joined(m, part, m.node("Unsqueeze", [sums, m.integers(2, 3)], "b"))
 
     keeps_its_meaning(between(13, build), "y", least=20)
 
 
-@pytest.mark.parametrize("operator", ["LRN", "GlobalLpPool", "ReduceProd"])
-@pytest.mark.slow
-def test_operators_that_need_a_shape_are_refused_behind_a_slice(operator: str) -> None:
-    def build(m: FloatModel, x: str) -> str:
-        part = m.node("Slice", [x, m.integers(1), m.integers(5), m.integers(2)], "part")
-        options = {"LRN": {"size": 3}, "GlobalLpPool": {}, "ReduceProd": {"axes": [1, 2]}}[operator]
-        return m.node(operator, part, "b", **options)
-
-    with pytest.raises(UnsupportedError, match=rf"n_b \({operator}\): no layer does that"):
-        quantise_with_report(between(13, build).build("y"), between(13, build).data())
+def test_a_size_that_has_become_negative_has_no_shape() -> None:
+    """ONNX's inference of the whole model ends the process."""
+    m = FloatModel((1, 3, 4))
+    bad = m.node("Pad", ["x", m.integers(0, 0, -9, 0, 0, 0)], "bad")
+    part = m.node("Slice", [bad, m.integers(0), m.integers(1), m.integers(2)], "part")
+    m.node("Relu", part, "y")
+    m.node("Relu", "x", "z")
+    shapes = check(m.build("y", "z"), "m", ()).shapes
+    assert shapes["z"] == (1, 3, 4)
+    assert not {"bad", "part", "y"} & shapes.keys()
 
 
 @pytest.mark.parametrize("opset", slow_but([11, 13, 18], 13))

@@ -9,7 +9,7 @@ from meshloom.sched.workload.onnx.calibrate import measure
 from meshloom.sched.workload.onnx.dequantised import dequantised
 from meshloom.sched.workload.onnx.dequantising.pairs import with_ends_of_relus
 from meshloom.sched.workload.onnx.float_reader import fold
-from meshloom.sched.workload.onnx.load import attributes
+from meshloom.sched.workload.onnx.nodes import attributes
 from meshloom.sched.workload.onnx.pins import Pin, cut_off
 from meshloom.sched.workload.onnx.quantise import quantise_with_report
 from meshloom.sched.workload.onnx.runtime import run, session

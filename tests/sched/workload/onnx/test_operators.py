@@ -379,7 +379,7 @@ def test_everything_unsupported_is_listed_at_once():
     m.node("CumSum", ["g", m.constant(1)], "h")
     m.node("Add", ["g", m.normal(1, 1, 6, 6)], "i")
     m.node("Softmax", a, "s", axis=1)
-    m.node("Conv", ["s", m.node("Slice", ["a", m.integers(0), m.integers(3), m.integers(2)], "computed")], "t")
+    m.node("ConvTranspose", ["s", m.node("Slice", ["a", m.integers(0), m.integers(3), m.integers(2)], "computed")], "t")
     m.nodes[-1].name = ""
     m.node("Relu", m.node("Reshape", [a, m.integers(1, 6, 6, 5)], "u"), "u2")
     m.node("Slice", [a, m.integers(3), m.integers(3), m.integers(2)], "w")
@@ -393,7 +393,7 @@ def test_everything_unsupported_is_listed_at_once():
         "n_b (LpNormalization): no layer does that",
         "n_k (Hardmax) and 1 more: no layer does that",
         "n_c (Conv): its kernel_shape, strides or dilations contradict its weights or are less than 1",
-        "-> t (Conv): its weights ('computed') is computed, must be a constant",
+        "-> t (ConvTranspose): its weights ('computed') is computed, must be a constant",
         "n_u (Reshape): from [1, 4, 6, 6] to [1, 6, 6, 5], which has another number of elements",
         "n_w (Slice): its result is empty",
     ):

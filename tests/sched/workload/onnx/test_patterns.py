@@ -84,6 +84,14 @@ def test_zeros_before_averages_that_count_them():
     near(m, layers="average_pool")
 
 
+@pytest.mark.parametrize("shape", [(7, 1), (1, 7), (4, 1, 1)])
+def test_zeros_that_meet_constants_of_their_own(shape: tuple[int, ...]) -> None:
+    m = FloatModel((1, 3, 6, 6))
+    padded = m.node("Pad", [m.conv("x", "a", (4, 3, 1, 1)), m.integers(0, 0, 1, 0, 0, 0, 0, 1)], "padded")
+    m.conv(m.node("Mul", [padded, m.normal(*shape)], "b"), "y", (2, 4, 1, 1))
+    near(m)
+
+
 @pytest.mark.parametrize(
     "build",
     [
@@ -135,10 +143,17 @@ def test_filters_of_a_line_with_offsets() -> None:
     near(m)
 
 
-def test_filters_of_unknown_size_are_refused() -> None:
-    """A part of a map whose size ONNX's shape inference does not say."""
+def test_filters_that_are_part_of_a_map() -> None:
     m = FloatModel()
-    m.node("Conv", ["x", m.node("Slice", ["x", m.integers(2, 2), m.integers(5, 5), m.integers(2, 3)], "w")], "y")
+    w = m.node("Slice", ["x", m.integers(2, 2), m.integers(5, 5), m.integers(2, 3)], "w")
+    m.node("Conv", ["x", w], "y")
+    near(m)
+
+
+def test_filters_of_too_many_taps_are_refused() -> None:
+    m = FloatModel((1, 3, 20, 64))
+    w = m.node("Slice", ["x", m.integers(0, 0), m.integers(17, 62), m.integers(2, 3)], "w")
+    m.node("Conv", ["x", w], "y")
     with pytest.raises(UnsupportedError, match=r"n_y \(Conv\): its weights \('w'\) is computed, must be a constant"):
         quantise_with_report(m.build(m.conv("y", "z", (2, 1, 1, 1))), m.data(1))
 
