@@ -21,44 +21,38 @@ equalisation does much of what steps by filter do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from itertools import product
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..graph import Graph, Picture
 from ..layers import WorkloadError
-from .calibrate import BEST, FILE, RAREST, Feeds, Range, measure, run_all
+from .calibrate import BEST, RAREST, Feeds
 from .calibrate import ranges as ranges_of
+from .calibration_data import Calibration, Inputs, as_values, checked_data, has_bytes_alone, may_be_picture, picture_of
+from .choice import Choice
 from .dequantised import in_real_numbers
 from .dequantising.pairs import cut_between, ranges_of_pairs, read_rounded, with_cuts_in_front
 from .dequantising.wide import note_of_wide, without_wide_pairs
-from .equalise import equalised
 from .errors import OnnxError
 from .floats import FloatNet, unit_of
 from .host import HostPart, fold_for_units
 from .load import bound, load_model
-from .nearness import note_of
 from .original import Original, check_float
-from .outcome import Quantised, ends_of, report_of
-from .pins import CUT, NOTHING, UNCUT, Pin, cut_off, saturating
-from .rounding import Rounder
+from .outcome import Quantised, ends_of
+from .pins import NOTHING
 from .start import Start, looks_up
-from .weight_errors import LayerWeights
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-Calibration = Sequence[NDArray[np.floating] | Mapping[str, NDArray[np.floating]]]
 #: Decibels at the outputs below which a file that cuts values off is also tried with that as layers of their own.
 _POOR = 25.0
-#: Exponents of the factors by which channels are equalised that are tried; 0 is not at all.
-_STRENGTHS: Sequence[float] = (0.0, 0.5, 1.0)
 
 
 def quantise(
@@ -114,258 +108,188 @@ def quantise_with_report(
         name = name or Path(model).stem
         model = load_model(model)
     name = name or model.graph.name or "network"
-    hows = ranges_of(ranges)
-    data = _calibration(model, name, calibration)
+    terms = _Terms(
+        name=name, picture=picture, labels=labels, notes=notes, real=real, ranges=ranges, by_channel=by_channel,
+        lacks=lacks, progress=progress,
+    )  # fmt: skip
+    data = checked_data(model, name, calibration)
     model = bound(model, {key: array.shape for key, array in data[0].items()}, {}, name)
-    whole, said = model, notes
-    model, wide = without_wide_pairs(whole)
-    notes = (*said, note_of_wide(len(wide))) if wide else said
-    own_file = model
-    model, pins, own = in_real_numbers(model, name)
-    picture_before = picture
-    bytes_only = picture is not None or _bytes_only(data)
-    file, rounding, reference = model, NOTHING, None
-    if own is None and not pins:
-        file, reference = own_file, None if model is whole else model
-    if own is not None:
-        reference = own.reference
-        if not own.dynamic:
-            file, rounding = own.reference, own.rounding
-    elif pins:
-        pairs = "1 pair of QuantizeLinear and DequantizeLinear around an activation is"
-        if len(pins) > 1:
-            pairs = f"{len(pins)} pairs of QuantizeLinear and DequantizeLinear around activations are"
-        notes = (*notes, f"{pairs} taken out.")
-    start = None
-    if looks_up(model):
-        start = Start(model, name, data)
-        model = reference = start.rest
-        data = [start.run(item) for item in data]
-        file, rounding = model, NOTHING
-        notes = (*notes, *filter(None, [start.note]))
-    cuts = pins if own is not None else read_rounded(own_file, pins)
-    net = fold_for_units(model, name, normalised=bytes_only, cuts=cuts, lacks=lacks)
-    if picture is None and net.normalise and not _may_be_picture(net):
-        net = fold_for_units(model, name, normalised=False, cuts=cuts, lacks=lacks)
-    picture = _picture(net, picture)
-    data = _as_values(net, data)
-    beyond = _beyond(whole, net, data) if start is None else set[str]()
+    return _Attempt(model, data, terms).result()
 
-    def cut_apart() -> Quantised:
-        return quantise_with_report(
-            with_cuts_in_front(whole, beyond), calibration, name=name, picture=picture_before, labels=labels,
-            notes=said, real=real, ranges=ranges, by_channel=by_channel, lacks=lacks, progress=progress,
+
+@dataclass(frozen=True, kw_only=True)
+class _Terms:
+    """What is asked for, as `quantise_with_report` is told it."""
+
+    name: str
+    picture: Picture | None
+    labels: Sequence[str]
+    notes: Sequence[str]
+    real: bool
+    ranges: str
+    by_channel: bool
+    lacks: Collection[str]
+    progress: Callable[[int, int], None] | None
+
+
+class _Attempt:
+    """One attempt to quantise a model: what is read of it, what that is compared with, and what is chosen for it. A
+    file that cuts values off in 8 bits is attempted a second time, with that as layers of their own, where the first
+    attempt misses its numbers.
+
+    `file`: the model, whose inputs have sizes; `given`: inputs that it is calibrated with."""
+
+    def __init__(self, file: ModelProto, given: Sequence[Inputs], terms: _Terms) -> None:
+        self._file, self._given, self._terms, self._name = file, given, terms, terms.name
+        self._ranges = ranges_of(terms.ranges)
+        self._own_file, self._wide = without_wide_pairs(file)
+        self._model, self._pins, self._own = in_real_numbers(self._own_file, self._name)
+        self._start = Start(self._model, self._name, given) if looks_up(self._model) else None
+        data = given
+        if self._start is not None:
+            self._model, data = self._start.rest, [self._start.run(item) for item in given]
+        self._net = self._fold()
+        self._picture = picture_of(self._net, terms.picture)
+        self._data = as_values(self._net, data)
+        self._feeds: list[Feeds] = [
+            {key: self._net.feed(key, array) for key, array in item.items()} for item in self._data
+        ]
+
+    def result(self) -> Quantised:
+        """The network. Raises what `quantise` raises."""
+        if self._beyond.intersection(self._wide) and _runs((other := self._cut_apart()).graph, self._terms.lacks):
+            return other
+        try:
+            self._check()
+        except OnnxError:
+            if not self._beyond:
+                raise
+            return self._cut_apart()
+        best = self._choose()
+        if self._beyond and best.snr_db < _POOR:
+            if (other := self._better_cut_apart(best)) is not None:
+                return other
+            best = self._with_values_that_stay(best)
+        return self._completed(best)
+
+    # -- what is read -------------------------------------------------------------------------------------------
+
+    def _fold(self) -> FloatNet:
+        """The model's network, which is normalised only where its input may be a picture."""
+        cuts = self._pins if self._own is not None else read_rounded(self._own_file, self._pins)
+        normalised = self._terms.picture is not None or has_bytes_alone(self._given)
+        net = fold_for_units(self._model, self._name, normalised=normalised, cuts=cuts, lacks=self._terms.lacks)
+        if self._terms.picture is None and net.normalise and not may_be_picture(net):
+            net = fold_for_units(self._model, self._name, normalised=False, cuts=cuts, lacks=self._terms.lacks)
+        return net
+
+    @property
+    def _reference(self) -> ModelProto | None:
+        """The model whose results the network's are compared with; None if that is the one that was given."""
+        if self._start is not None:
+            return self._start.rest
+        if self._own is not None:
+            return self._own.reference
+        return None if self._pins or self._own_file is self._file else self._model
+
+    @property
+    def _notes(self) -> list[str]:
+        """What was done to the file, in sentences for people."""
+        notes = list(self._terms.notes)
+        if self._wide:
+            notes.append(note_of_wide(len(self._wide)))
+        if self._own is None and self._pins:
+            many = len(self._pins) > 1
+            pairs = f"{len(self._pins)} pairs" if many else "1 pair"
+            around = f"around {'activations are' if many else 'an activation is'} taken out."
+            notes.append(f"{pairs} of QuantizeLinear and DequantizeLinear {around}")
+        if self._start is not None and self._start.note:
+            notes.append(self._start.note)
+        return [*notes, *self._net.notes]
+
+    def _check(self) -> None:
+        """Compares every layer with what ONNX Runtime computes of the file, as far as that has real numbers. Raises
+        OnnxError."""
+        model, rounding = self._model, NOTHING
+        if self._start is None and self._own is None and not self._pins:
+            model = self._own_file
+        elif self._start is None and self._own is not None and not self._own.dynamic:
+            model, rounding = self._own.reference, self._own.rounding
+        if self._net.cuts and model is self._model:
+            model, rounding = cut_between(model, self._net)
+        check_float(model, self._net, self._data, self._feeds, rounding)
+
+    # -- what is chosen -----------------------------------------------------------------------------------------
+
+    def _choose(self) -> Quantised:
+        terms, reference = self._terms, self._reference
+        ends = ends_of(self._own_file if reference is None else reference, self._net, self._data)
+        about: dict[str, Any] = {
+            "labels": tuple(terms.labels), "real": terms.real, "notes": tuple(self._notes), "picture": self._picture,
+        }  # fmt: skip
+        choice = Choice(
+            self._net, self._feeds, ends, self._picture, self._pins, about, terms.by_channel, self._has_tables
+        )
+        ranges = self._ranges
+        if terms.ranges == BEST and any(layer.by == "mean" for layer in self._net.layers):
+            ranges = (*ranges, RAREST)
+        return choice.best(ranges, terms.progress or (lambda way, ways: None))
+
+    @property
+    def _has_tables(self) -> bool:
+        return "core.vec_table" not in self._terms.lacks
+
+    def _completed(self, best: Quantised) -> Quantised:
+        """With what runs on the host, and how the model's inputs become the network's."""
+        host = HostPart(self._model, self._net.origins, self._name)
+        graph = best.graph
+        if self._terms.real and (loss := best.loss):
+            graph = replace(graph, notes=(*graph.notes, loss))
+        numbers = {} if self._own is None else self._own.inputs
+        return replace(
+            best, graph=graph, sources=self._net.inputs, host=host if host.outputs else None, start=self._start,
+            reference=self._reference, numbers=numbers, normalise=self._net.normalise,
         )  # fmt: skip
 
-    if beyond.intersection(wide) and _runs((other := cut_apart()).graph, lacks):
-        return other
-    feeds: list[Feeds] = [{key: net.feed(key, array) for key, array in item.items()} for item in data]
-    if net.cuts and file is model:
-        file, rounding = cut_between(model, net)
-    try:
-        check_float(file, net, data, feeds, rounding)
-    except OnnxError:
-        if not beyond:
-            raise
-        return cut_apart()
-    if ranges == BEST and any(layer.by == "mean" for layer in net.layers):
-        hows = (*hows, RAREST)
-    about = {"labels": tuple(labels), "real": real, "notes": (*notes, *net.notes), "picture": picture}
-    ends = ends_of(own_file if reference is None else reference, net, data)
-    tables = "core.vec_table" not in lacks
-    best = _best(net, feeds, ends, hows, picture, pins, about, by_channel, tables, progress or (lambda way, ways: None))
-    if beyond and best.snr_db < _POOR:
+    # -- values beyond a file's ranges --------------------------------------------------------------------------
+
+    @cached_property
+    def _beyond(self) -> set[str]:
+        """What the file's QuantizeLinears make of activations that have values beyond its range, by what 8 bits
+        tell."""
+        ranges = ranges_of_pairs(self._file) if self._start is None else {}
+        if not ranges:
+            return set()
+        original = Original(self._file, self._name, [x for x, *_ in ranges.values()], self._net.inputs)
+        seen = [{**item, **original.run(item)} for item in self._data]
+        beyond: set[str] = set()
+        for name, (x, low, high) in ranges.items():
+            least, most = (end([end(item[x]) for item in seen if x in item]) for end in (np.min, np.max))
+            if max(low - least, most - high) > (high - low) / 512:
+                beyond.add(name)
+        return beyond
+
+    def _cut_apart(self) -> Quantised:
+        """The second attempt: what the file cuts off are layers of their own."""
+        return _Attempt(with_cuts_in_front(self._file, self._beyond), self._given, self._terms).result()
+
+    def _better_cut_apart(self, best: Quantised) -> Quantised | None:
         with suppress(WorkloadError):
-            if (other := cut_apart()).snr_db > best.snr_db and _runs(other.graph, lacks):
+            if (other := self._cut_apart()).snr_db > best.snr_db and _runs(other.graph, self._terms.lacks):
                 return other
-        if not tables:
-            stay = (
-                f"The file cuts off values of {len(beyond)} tensors beyond their ranges; that takes tables, which the "
-                "chip's cores lack (core.vec_table), so these values stay."
-            )
-            best = replace(best, graph=replace(best.graph, notes=(*best.graph.notes, stay)))
-    host = HostPart(model, net.origins, name)
-    graph = best.graph
-    if real and (loss := best.loss):
-        graph = replace(graph, notes=(*graph.notes, loss))
-    return replace(
-        best, graph=graph, sources=net.inputs, host=host if host.outputs else None, start=start,
-        reference=reference, numbers={} if own is None else own.inputs, normalise=net.normalise,
-    )  # fmt: skip
+        return None
 
-
-def _best(
-    net: FloatNet,
-    feeds: list[Feeds],
-    ends: Sequence[Feeds],
-    hows: Sequence[Range],
-    picture: Picture | None,
-    pins: dict[str, Pin],
-    about: Mapping[str, Any],
-    by_channel: bool,
-    tables: bool,
-    progress: Callable[[int, int], None],
-) -> Quantised:
-    """The best of all choices; with the file's own scales, if it has any that the chip can have. Where it has one for
-    each channel of some weights and the chip (not `by_channel`) has not, the better one of these and others.
-    `ends`: the file's own results; `tables`: whether the chip has any."""
-    best: Quantised | None = None
-    refusal: WorkloadError | None = None
-    truth = run_all(net, feeds)
-    statistics = measure(net, feeds)
-    saturated: dict[str, Pin] = {}
-    if pins:
-        saturated = saturating(net, statistics, pins)
-        if saturated:
-            cut_off(net, statistics, pins, Rounder(net, statistics, picture=picture, pins=pins).step, tables)
-            truth, statistics = run_all(net, feeds), measure(net, feeds)
-        try:
-            rounder = Rounder(net, statistics, picture=picture, pins=pins, by_channel=by_channel)
-            graph = replace(rounder.graph(), **about)
-        except WorkloadError as error:
-            refusal, own = error, f"do not fit the chip ({error})"
-        else:
-            graph = replace(graph, notes=(*graph.notes, note_of(net, rounder)))
-            best = report_of(graph, rounder, truth, ends, 0.0, FILE)
-            most = len if by_channel else _single
-            if all(most(some[0].weights) for name, some in rounder.pins.items() if name in rounder.weight_steps):
-                return best
-            several = any(len(pin.weights) > 1 for pin in pins.values())
-            own = f"are worse on the chip{', since some weights have one for each channel' if several else ''}"
-        if saturated:  # with the file's scales still, or else they would not saturate
-            saturated |= {name: pin for name, pin in pins.items() if name.endswith((UNCUT, CUT))}
-            cut_off(net, statistics, pins, Rounder(net, statistics, picture=picture, pins=saturated).step, tables)
-            truth, statistics = run_all(net, feeds), measure(net, feeds)
-        but = ", but where it saturates" if saturated else ""
-        about = {**about, "notes": (*about["notes"], f"Tensors have other scales than in the file{but}: those {own}.")}
-    real = bool(about["real"])  # no choice is better for weights that are drawn
-    ways = list(product(hows, (False, True) if by_channel else (False,))) if real else [(hows[0], by_channel)]
-    strengths = _STRENGTHS if real else _STRENGTHS[:1]
-    for turn, strength in enumerate(strengths):
-        trial, trial_truth, trial_statistics = net, truth, statistics
-        if strength:
-            trial = equalised(net, statistics, strength)
-            trial_truth, trial_statistics = run_all(trial, feeds), measure(trial, feeds)
-        weights: dict[str, LayerWeights] = {}
-        for way, (how, each) in enumerate(ways, turn * len(ways)):
-            progress(way + 1, len(strengths) * len(ways))
-            try:
-                rounder = Rounder(
-                    trial, trial_statistics, how, picture=picture, pins=saturated, by_channel=each, weights=weights
-                )
-                graph = replace(rounder.graph(), **about)
-            except WorkloadError as error:  # another choice may do
-                refusal = refusal or error
-                continue
-            report = report_of(graph, rounder, trial_truth, ends, strength, how)
-            if best is None or _rank(report) > _rank(best):
-                best = report
-    if best is None:
-        assert refusal is not None
-        raise refusal
-    return best
-
-
-def _beyond(model: ModelProto, net: FloatNet, data: Sequence[Feeds]) -> set[str]:
-    """What the file's QuantizeLinears make of activations that have values beyond its range, by what 8 bits tell."""
-    ranges = ranges_of_pairs(model)
-    if not ranges:
-        return set()
-    original = Original(model, net.name, [x for x, *_ in ranges.values()], net.inputs)
-    seen: list[Mapping[str, NDArray[Any]]] = [{**item, **original.run(item)} for item in data]
-    beyond: set[str] = set()
-    for name, (x, low, high) in ranges.items():
-        least, most = (end([end(item[x]) for item in seen if x in item]) for end in (np.min, np.max))
-        if max(low - least, most - high) > (high - low) / 512:
-            beyond.add(name)
-    return beyond
+    def _with_values_that_stay(self, best: Quantised) -> Quantised:
+        """Says so of a chip that cannot cut values off."""
+        if self._has_tables:
+            return best
+        stay = (
+            f"The file cuts off values of {len(self._beyond)} tensors beyond their ranges; that takes tables, which "
+            "the chip's cores lack (core.vec_table), so these values stay."
+        )
+        return replace(best, graph=replace(best.graph, notes=(*best.graph.notes, stay)))
 
 
 def _runs(graph: Graph, lacks: Collection[str]) -> bool:
     """Whether no layer needs a unit that cores lack."""
     return all(unit_of(layer) not in lacks for layer in graph.layers)
-
-
-def _single(scales: Sequence[float]) -> bool:
-    return len(scales) == 1
-
-
-# -- calibration data -------------------------------------------------------------------------------------------
-
-
-def _calibration(model: ModelProto, name: str, items: Calibration) -> list[dict[str, NDArray[np.floating]]]:
-    """The data as mappings. Raises OnnxError when there are none or they have other names or types."""
-    initializers = {item.name for item in model.graph.initializer}
-    inputs = [value.name for value in model.graph.input if value.name not in initializers]
-    if not items:
-        raise OnnxError(f"{name}: no calibration data; give at least one input")
-    feeds: list[dict[str, NDArray[np.floating]]] = []
-    for index, item in enumerate(items):
-        if not isinstance(item, Mapping):
-            if len(inputs) != 1:
-                raise OnnxError(f"{name}: has inputs {', '.join(inputs)}; calibration data must be mappings of them")
-            item = {inputs[0]: item}
-        if sorted(item) != sorted(inputs):
-            raise OnnxError(f"{name}: calibration {index} has {', '.join(item)}, the model {', '.join(inputs)}")
-        for key, array in item.items():
-            is_array = isinstance(array, np.ndarray)  # pyright: ignore[reportUnnecessaryIsInstance]  (from outside)
-            if not is_array or array.dtype.kind not in "fiub" or not np.all(np.isfinite(array)):
-                raise OnnxError(f"{name}: calibration {index}: {key} must be an array of finite numbers")
-        feeds.append(dict(item))
-    return feeds
-
-
-def _as_values(net: FloatNet, data: list[dict[str, NDArray[np.floating]]]) -> list[dict[str, NDArray[np.floating]]]:
-    """The data as [1, C, H, W]; they may have the shape that the model's input has. Raises OnnxError for others."""
-    arrays: list[dict[str, NDArray[np.floating]]] = []
-    for index, item in enumerate(data):
-        values: dict[str, NDArray[np.floating]] = {}
-        for key, array in item.items():
-            value = net.inputs[key].placed(array)
-            if value is None:
-                raise OnnxError(
-                    f"{net.name}: calibration {index}: {key} has shape {list(array.shape)}, must be "
-                    f"{list(net.inputs[key].shape)}"
-                )
-            values[key] = value
-        arrays.append(values)
-    return arrays
-
-
-def _bytes_only(data: list[dict[str, NDArray[np.floating]]]) -> bool:
-    return all(
-        np.all((array >= 0) & (array <= 255) & (array == np.rint(array))) for item in data for array in item.values()
-    )
-
-
-def _may_be_picture(net: FloatNet) -> bool:
-    return [source.size[0] in (1, 3) for source in net.inputs.values()] == [True]
-
-
-def _picture(net: FloatNet, picture: Picture | None) -> Picture | None:
-    """The given picture with the arithmetic at the model's beginning added to it."""
-    if picture is None and not net.normalise:
-        return None
-    if len(net.inputs) != 1:
-        raise OnnxError(f"{net.name}: has {len(net.inputs)} inputs; a picture can be the input of one")
-    ((name, source),) = net.inputs.items()
-    channels = source.size[0]
-    if channels not in (1, 3):
-        raise OnnxError(f"{net.name}: input {name!r} has {channels} channels; a picture has 3, or 1 if it is grey")
-    if picture is None:
-        picture = Picture("RGB" if channels == 3 else "L", (0.0,) * channels, (1.0,) * channels)
-    if not len(picture.mean) == len(picture.std) == channels:
-        raise OnnxError(f"{net.name}: input {name!r} has {channels} channels, the picture {len(picture.mean)}")
-    if name not in net.normalise:
-        return picture
-    # gain * (byte - mean) / std + offset
-    gain, offset = net.normalise[name]
-    mean, std = np.array(picture.mean), np.array(picture.std)
-    return replace(picture, mean=tuple((mean - offset * std / gain).tolist()), std=tuple((std / gain).tolist()))
-
-
-def _rank(report: Quantised) -> tuple[float, float]:
-    """What is sought: the float network's decisions, if it decides anything; then little noise."""
-    first = report.graph.value(report.graph.outputs[0])
-    decides = first.channels > 1 and first.height == first.width == 1
-    return report.agreement if decides else 0.0, report.snr_db
