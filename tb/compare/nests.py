@@ -30,7 +30,7 @@ def nest_of(gemms: Sequence[GemmTile]) -> Nest | None:
     if not by_core:
         return None
     longest = max(by_core.values(), key=len)
-    walk = _Walk(longest)
+    walk = _Nesting(longest)
     shape = walk.shape(0, len(longest), 0)
     before, *loads = walk.loads(len(shape))
     loops = tuple(
@@ -55,7 +55,7 @@ def _parts(by_core: dict[int, list[GemmTile]]) -> dict[str, int]:
     return parts
 
 
-class _Walk:
+class _Nesting:
     """Divides a core's GEMMs into loops. `depths`: of each GEMM, the depth of the outermost loop that has gone on since
     the one before (-1: the first GEMM of all); `places`: the iteration of each loop that it is in, outermost first."""
 

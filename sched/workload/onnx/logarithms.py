@@ -29,7 +29,7 @@ def join_logarithms_of_sums(model: ModelProto) -> None:
     model.graph.node.extend(nodes)
 
 
-class _Joined(Instead):
+class _LogarithmOfSum(Instead):
     """Named otherwise than what is put in between later."""
 
     def new(self, kind: str) -> str:
@@ -55,7 +55,7 @@ def _instead(
             return [node]
         options["axes"] = numpy_helper.to_array(constants[axes[0]]).tolist()
         axes = []
-    instead, x = _Joined(node), exponential.input[0]
+    instead, x = _LogarithmOfSum(node), exponential.input[0]
     if last := kind or before:
         (x,) = instead.several("Cast", [x], [instead.new("Cast")], to=last)
     instead.op("ReduceLogSumExp", x, *axes, to=node.output[0], **options)

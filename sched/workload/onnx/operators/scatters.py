@@ -66,7 +66,7 @@ def _scatter(context: FloatContext, node: Node, attributes: Attributes, places: 
     source = np.full(shape, -1)
     source.ravel()[places.ravel()] = np.arange(places.size)
     where = np.arange(source.size).reshape(shape)
-    _Joined(context, node).make(source, where, node.output[0])
+    _Assembly(context, node).make(source, where, node.output[0])
 
 
 def _borders(written: NDArray[np.bool_], axis: int) -> NDArray[np.intp]:
@@ -76,7 +76,7 @@ def _borders(written: NDArray[np.bool_], axis: int) -> NDArray[np.intp]:
 
 
 @dataclass
-class _Joined:
+class _Assembly:
     """What is joined of two tensors; `parts`: how many there are so far."""
 
     context: FloatContext
