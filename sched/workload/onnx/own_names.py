@@ -20,13 +20,15 @@ _END = re.compile(r"(?=//|/[a-z0-9_]+(?:/|$))")
 
 def give_own_names(model: ModelProto, name: str) -> None:
     """Gives tensors inside of a model other names where one continues another's as ours do. `name` is for messages.
-    Raises OnnxError where two inputs or outputs are named so. Networks that Meshloom has written keep their names."""
+    Raises OnnxError where an input or an output continues an input's. Networks that Meshloom has written keep their
+    names."""
     if any(item.key == KEY for item in model.metadata_props):
         return
     ends = {value.name for value in (*model.graph.input, *model.graph.output)}
     own = {each: each for each in _names(model.graph)}
     used = set(own)
-    while changes := dict(_continued(own, ends, name)):
+    fixed = {value.name for value in model.graph.input}
+    while changes := dict(_continued(own, ends, fixed, name)):
         for changed, new in changes.items():
             while new in used:
                 new += "_"
@@ -38,16 +40,17 @@ def give_own_names(model: ModelProto, name: str) -> None:
 
 
 def _name_at_the_end(model: ModelProto, ends: Collection[str], used: set[str]) -> None:
-    """Outputs that continue the name of an input or another output have their name from an Identity, and another one
-    inside of the model."""
+    """Outputs that continue the name of an input or another output, or that what is put between would continue as
+    another output does, have their name from an Identity, and another one inside of the model."""
     from onnx import helper
 
     made = {name for node in model.graph.node for name in node.output}
     names: dict[str, str] = {}
     for value in model.graph.output:
-        if value.name in made and any(value.name[: end.start()] in ends for end in _END.finditer(value.name)):
+        continues = any(value.name[: end.start()] in ends for end in _END.finditer(value.name))
+        if value.name in made and (continues or _is_continued(value.name, ends)):
             new = value.name.replace("/", "_")
-            while new in used:
+            while new in used or _is_continued(new, used):
                 new += "_"
             used.add(new)
             names[value.name] = new
@@ -57,9 +60,16 @@ def _name_at_the_end(model: ModelProto, ends: Collection[str], used: set[str]) -
         model.graph.node.extend(helper.make_node("Identity", [new], [old], old) for old, new in names.items())
 
 
-def _continued(own: dict[str, str], ends: Collection[str], name: str) -> Iterator[tuple[str, str]]:
+def _is_continued(name: str, others: Iterable[str]) -> bool:
+    """Whether one of other names is one that something put in between might have."""
+    return any(each.startswith(f"{name}//") for each in others)
+
+
+def _continued(
+    own: dict[str, str], ends: Collection[str], fixed: Collection[str], name: str
+) -> Iterator[tuple[str, str]]:
     """Tensors, and names that they might have instead. `own`: what they are called by now; `ends`: those that keep
-    their names. Raises OnnxError."""
+    their names, `fixed`: also inside of the model. Raises OnnxError."""
     originals = {new: old for old, new in own.items()}
     for old, long in sorted(own.items()):
         for end in _END.finditer(long):
@@ -70,7 +80,7 @@ def _continued(own: dict[str, str], ends: Collection[str], name: str) -> Iterato
                 yield old, f"{short}_{long[at + 1 :]}"
             elif originals[short] not in ends:
                 yield originals[short], f"{short}_"
-            elif long.startswith("//", at):
+            elif long.startswith("//", at) and originals[short] in fixed:
                 raise OnnxError(
                     f"{name}: what stands between would be named {long!r}, as an output is; name it otherwise"
                 )

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _NEW_FORMAT = "Unsupported model IR version"
 #: What its optimiser would do to the numbers of a model: it rounds weights that the file leaves in floating point.
 _NOT_IN_THE_FILE = ("WeightBiasQuantization",)
+#: Where it runs. After an error it would try others, and say so on standard output (`enable_fallback`).
+_PROVIDERS = ("CPUExecutionProvider",)
 _ERRORS = "onnxruntime.capi.onnxruntime_pybind11_state"
 
 
@@ -27,7 +29,7 @@ def on_one_thread(path: Path) -> InferenceSession:
     """A session of a file as it is. Raises what ONNX Runtime raises."""
     import onnxruntime
 
-    return onnxruntime.InferenceSession(str(path), _options(), providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(str(path), _options(), providers=_PROVIDERS, enable_fallback=False)
 
 
 def _options() -> SessionOptions:
@@ -54,10 +56,12 @@ def session(model: ModelProto, name: str, *, mixed_signs: bool = False) -> Infer
         model = _with_bytes_of_their_own(model)
     try:
         return onnxruntime.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"], disabled_optimizers=_NOT_IN_THE_FILE
-        )
+            model.SerializeToString(), options, providers=_PROVIDERS, enable_fallback=False,
+            disabled_optimizers=_NOT_IN_THE_FILE,
+        )  # fmt: skip
     except Exception as error:
-        if type(error).__module__ != _ERRORS:  # its exceptions have no base of their own
+        # its exceptions have no base of their own; a name that is no text is none of them
+        if type(error).__module__ != _ERRORS and not isinstance(error, UnicodeDecodeError | RuntimeError):
             raise
         if _NEW_FORMAT in str(error) and (older := _in_older_format(model)) is not None:
             return session(older, name, mixed_signs=mixed_signs)

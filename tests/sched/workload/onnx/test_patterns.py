@@ -386,13 +386,24 @@ def test_names_in_bodies_and_of_sparse_weights_change_together():
     assert annotation.tensor_name == "x_/a"
 
 
+def test_an_output_named_as_a_node_in_between_of_an_input(tmp_path: Path):
+    m = FloatModel()
+    m.node("Neg", "x", "x//0")
+    onnx.save(m.build("x//0"), tmp_path / "m.onnx")
+    with pytest.raises(OnnxError, match="what stands between would be named 'x//0', as an output is"):
+        load_model(tmp_path / "m.onnx")
+
+
 def test_an_output_named_as_a_node_in_between_of_another_output(tmp_path: Path):
     m = FloatModel()
-    m.node("Relu", "x", "y")
-    m.node("Neg", "y", "y//0")
-    onnx.save(m.build("y", "y//0"), tmp_path / "m.onnx")
-    with pytest.raises(OnnxError, match="what stands between would be named 'y//0', as an output is"):
-        load_model(tmp_path / "m.onnx")
+    m.node("LRN", m.conv("x", "a", (4, 3, 1, 1)), "y", size=3)
+    m.conv("y", "y//1", (2, 4, 1, 1))
+    onnx.save(m.build("y", "y//1"), tmp_path / "m.onnx")
+    report = quantise_with_report(tmp_path / "m.onnx", m.data())
+    assert list(report.origins.values()) == ["y", "y//1"]
+    exact = run_float(m.build("y", "y//1"), m.data()[0])
+    steps = integer_outputs(report.graph, m.data()[0])
+    assert all(decibels(exact[origin], steps[name]) > 25 for name, origin in report.origins.items())
 
 
 def test_networks_of_meshloom_keep_their_names(tmp_path: Path):

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from meshloom.sched.support.files import WriteError
 from meshloom.sched.workload.graph import Graph, Layer, Value, Window
@@ -513,3 +513,14 @@ def test_functions_of_products_that_no_chip_has() -> None:
     scale.CopyFrom(onnx.numpy_helper.from_array(np.array(0.3 / 2**17), "y/scale"))
     with pytest.raises(UnsupportedError, match=r"scale 0.3 / 2\^17 must be m / 2\^17, m a whole number"):
         from_onnx(model, "products")
+
+
+def test_a_model_that_onnx_runtime_stumbles_over_is_one_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """The name of an operator is no text."""
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
+    damaged = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 13)]).SerializeToString()
+    model = onnx.ModelProto.FromString(damaged.replace(b"Relu", b"R\xff\xfeu"))
+    with pytest.raises(OnnxError, match="m: ONNX Runtime refuses it"):
+        session(model, "m")
+    assert not capsys.readouterr().out
