@@ -181,8 +181,9 @@ def _fused_gemm(s: Replacement) -> None:
 
 
 def _lp_normalization(s: Replacement) -> None:
-    kind = {1: "ReduceL1", 2: "ReduceL2"}[s.attributes.get("p", 2)]
-    x = s.operand(0)
+    kind, x = {1: "ReduceL1", 2: "ReduceL2"}.get(p := s.attributes.get("p", 2)), s.operand(0)
+    if kind is None:
+        raise Refused(f"p = {p}; ONNX has norms of p = 1 and 2: export it with one of them")
     s.op("Div", x, s.over(kind, x, s.attributes.get("axis", -1)), to=s.result(0))
 
 

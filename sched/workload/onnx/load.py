@@ -195,15 +195,19 @@ class CheckedModel:
         return known
 
     @cached_property
-    def _made(self) -> set[str]:
-        """The results of the file's own nodes."""
-        return {name for node in self.model.graph.node for name in node.output}
+    def _made(self) -> dict[str, NodeProto]:
+        """The file's own nodes, by their results."""
+        return {name: node for node in self.model.graph.node for name in node.output if name}
 
     def in_file(self, name: str) -> str:
         """The file's own tensor that one is named after which a pass has put in between (`instead`); else itself."""
         while name not in self._made and "//" in name:
             name = name.rpartition("//")[0]
         return name
+
+    def node_in_file(self, node: NodeProto) -> NodeProto:
+        """The file's own node in whose place a pass has put one; else itself."""
+        return self._made.get(self.in_file(next(filter(None, node.output), "")), node)
 
     @cached_property
     def readers(self) -> dict[str, list[NodeProto]]:

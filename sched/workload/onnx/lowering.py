@@ -13,7 +13,9 @@ from typing import Any, TypeVar
 
 from ..layers import WorkloadError
 from .errors import NodeRefusal, Refused, UnsupportedError, node_name, operator_name
+from .load import CheckedModel
 from .nodes import Attributes, Node, attributes
+from .passes.definitions import why_undefined
 from .pointwise import PROCESSOR
 from .reader_context import SOFTMAX, ReaderContext
 from .tabular import DOMAIN
@@ -33,8 +35,8 @@ def lower_nodes(context: C, table: Mapping[str, Callable[[C, Node, Attributes], 
             context.problems.append(NodeRefusal(node_name(node), operator_name(node), str(refusal), tuple(node.output)))
             break
         if any(name and name not in context.views and name not in context.constants for name in node.input):
-            readable = operator_name(node) in table or context.at_end(node)
-            context.refuse(node, None if readable else _no_layer(node))  # None: its operand's maker has been refused
+            readable = operator_name(node) in table or context.at_end(node)  # its operand's maker has been refused
+            context.refuse(node, None if readable else _no_layer(context.model, node))
             continue
         try:
             _lower(context, node, table.get(operator_name(node)))
@@ -59,7 +61,7 @@ def _lower(context: C, node: Node, function: Callable[[C, Node, Attributes], Non
     elif not node.input or node.input[0] not in context.before:
         try:
             if function is None:
-                raise Refused(_no_layer(node))
+                raise Refused(_no_layer(context.model, node))
             function(context, node, attributes(node))
             return
         except Refused:
@@ -86,7 +88,7 @@ def _check_end(context: ReaderContext[Any], node: Node) -> None:
         raise Refused(f"along axis {axis} of {list(shape)}; it can be left out only along the classes, axis 1")
 
 
-def _no_layer(node: Node) -> str:
+def _no_layer(model: CheckedModel, node: Node) -> str:
     """Why a node is refused whose operator is in no table."""
     if node.op_type == "If" and node.domain in ("", "ai.onnx") and node.input:
         return (
@@ -108,4 +110,4 @@ def _no_layer(node: Node) -> str:
             "it is no network of layers: a chip computes products, pools and functions of numbers; take a model of "
             "such (a linear one, a perceptron)"
         )
-    return "no layer does that"
+    return why_undefined(model, node) or "no layer does that"

@@ -71,7 +71,10 @@ class ReaderContext(ABC, Generic[V]):
         """Notes why a node cannot run (None: because of another one), and what its results would have been."""
         if why is not None:
             results = tuple(dict.fromkeys(map(self.model.in_file, node.output)))
-            self.problems.append(NodeRefusal(node_name(node), operator_name(node), why, results))
+            own = self.model.node_in_file(node)
+            if own.name != node.name:
+                why = f"{operator_name(node)} in its place: {why}"
+            self.problems.append(NodeRefusal(node_name(own), operator_name(own), why, results))
         for name in node.output:
             if (stand_in := self.guess(name)) is not None:
                 self.views[name] = stand_in

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..constant_nodes import computable
-from ..errors import operator_name
+from ..errors import Refused, operator_name
 from ..instead import Instead
 from ..load import CheckedModel
 from ..nodes import Node, attributes
@@ -33,8 +33,13 @@ _EPSILON = 1e-9**2
 _HIGHEST_POWER = 2
 #: Factors along an axis that are written down.
 _MOST_FACTORS = 64
+#: Numbers along an axis that are added up one after the other.
+_LONGEST_SUM = 4096
+#: ... and in one window: more taps of a channel by itself take products with the others, too.
+_LONGEST_WINDOW = 31
 #: How deep bodies may lie in each other.
 _DEEPEST = 4
+_NO_SHAPE = "the shape of its operand is not known; export it with shapes"
 
 
 @dataclass
@@ -81,6 +86,21 @@ class _Definition(Instead):
             return []
         return sorted({axis % rank for axis in some} if rank else some) or list(range(rank))
 
+    def check_axes(self) -> None:
+        """Raises Refused where a reduction goes over no known axis."""
+        if not self.axes:
+            raise Refused("its axes are computed or none; they must be constants")
+
+    def power(self) -> int:
+        """Which powers are added up. Raises Refused for those whose sums 8 bits do not hold."""
+        if (p := int(self.options.get("p", 2))) > _HIGHEST_POWER:
+            raise Refused(f"sums of powers of {p} are beyond 8 bits; export it with p = 2 or 1")
+        return p
+
+    def without_pixels(self) -> str:
+        """Why an operator over pixels has none."""
+        return f"its operand has shape {list(self.shape)}, must have pixels" if self.shape else _NO_SHAPE
+
     def kept(self, x: str) -> None:
         """The result of a reduction, whose axes are still there in `x`."""
         if self.options.get("keepdims", 1):
@@ -101,10 +121,9 @@ class _Definition(Instead):
         return self.array(number, np.float32)
 
 
-def _mean(d: _Definition) -> bool:
+def _mean(d: _Definition) -> None:
     whole = d.op("Sum", *d.node.input)
     d.op("Mul", whole, d.real(1 / len(d.node.input)), to=d.y)
-    return True
 
 
 def _less_maximum(d: _Definition, axes: Sequence[int]) -> tuple[str, str, str]:
@@ -115,50 +134,48 @@ def _less_maximum(d: _Definition, axes: Sequence[int]) -> tuple[str, str, str]:
     return most, less, d.op("Log", total)
 
 
-def _log_softmax(d: _Definition) -> bool:
-    if d.y in last_tensors(d.model, d.model.constants):  # left out, or the host's
-        return False
+def _log_softmax(d: _Definition) -> None:
+    if d.y in last_tensors(d.model, d.model.constants):
+        raise Refused("it is left out at the end, or the host's")
     old, rank = d.model.opset < _ONE_AXIS, len(d.shape)
     axis = d.options.get("axis", 1 if old else -1)
     if old and not rank:
-        return False
+        raise Refused(_NO_SHAPE)
     _, less, total = _less_maximum(d, range(axis % rank, rank) if old else [axis])
     d.op("Sub", less, total, to=d.y)
-    return True
 
 
-def _log_sum_of_exponentials(d: _Definition) -> bool:
-    if not d.axes:
-        return False
+def _log_sum_of_exponentials(d: _Definition) -> None:
+    d.check_axes()
     most, _, total = _less_maximum(d, d.axes)
     d.kept(d.op("Add", most, total))
-    return True
 
 
-def _product(d: _Definition) -> bool:
+def _product(d: _Definition) -> None:
     """Of the parts along each axis, one by one."""
-    if not d.axes or not d.shape or max(d.shape[axis] for axis in d.axes) > _MOST_FACTORS:
-        return False
+    d.check_axes()
+    if not d.shape:
+        raise Refused(_NO_SHAPE)
+    if (longest := max(d.shape[axis] for axis in d.axes)) > _MOST_FACTORS:
+        raise Refused(f"multiplies {longest} numbers along an axis, may multiply {_MOST_FACTORS}; take fewer at a time")
     whole = d.x
     for axis in d.axes:
         parts = [d.op("Gather", whole, d.integers(at), axis=axis) for at in range(d.shape[axis])]
         whole = reduce(lambda before, part: d.op("Mul", before, part), parts)
     d.kept(whole)
-    return True
 
 
-def _standardised(d: _Definition) -> bool:
+def _standardised(d: _Definition) -> None:
     """MeanVarianceNormalization; a first axis of 1 is no part of what is normalised."""
     rank = len(d.shape)
     axes = [axis for axis in d.options.get("axes", [0, 2, 3]) if axis]
     if rank:
         axes = [axis for axis in (each % rank - rank for each in axes) if d.shape[axis] > 1]
     if not axes:
-        return False
+        raise Refused("no axis but the first has several numbers; leave it out")
     less = d.op("Sub", d.x, d.reduced("ReduceMean", d.x, axes))
     variance = d.reduced("ReduceMean", d.op("Mul", less, less), axes)
     d.op("Div", less, d.op("Sqrt", d.op("Add", variance, d.real(_EPSILON))), to=d.y)
-    return True
 
 
 def _power(d: _Definition, p: int) -> str:
@@ -170,67 +187,132 @@ def _root(d: _Definition, x: str, p: int) -> None:
     d.op("Identity" if p == 1 else "Sqrt", x, to=d.y)
 
 
-def _lp_pool(d: _Definition) -> bool:
+def _lp_pool(d: _Definition) -> None:
     """What average pools compute, as many times as a window has pixels."""
     options = dict(d.options)
-    p = int(options.pop("p", 2))
-    if p > _HIGHEST_POWER or options.pop("ceil_mode", 0) or max(options.pop("dilations", [1])) > 1:
-        return False
+    p = d.power()
+    options.pop("p", None)
+    if options.pop("ceil_mode", 0) or max(options.pop("dilations", [1])) > 1:
+        raise Refused("with ceil_mode or dilations; export it with pads instead, and without dilations")
     means = d.op("AveragePool", _power(d, p), count_include_pad=1, **options)
     _root(d, d.op("Mul", means, d.real(prod(options["kernel_shape"]))), p)
-    return True
 
 
-def _global_lp_pool(d: _Definition) -> bool:
-    p, rank = int(d.options.get("p", 2)), len(d.shape)
-    if rank < 3 or p > _HIGHEST_POWER:
-        return False
+def _global_lp_pool(d: _Definition) -> None:
+    p, rank = d.power(), len(d.shape)
+    if rank < 3:
+        raise Refused(d.without_pixels())
     _root(d, d.reduced("ReduceSum", _power(d, p), range(2, rank)), p)
-    return True
 
 
-def _local_response_normalisation(d: _Definition) -> bool:
+def _local_response_normalisation(d: _Definition) -> None:
     """Sums of neighbouring channels are a convolution of one pixel."""
     options = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0} | d.options
     size, rank = int(options["size"]), len(d.shape)
     if rank < 3:
-        return False
+        raise Refused(d.without_pixels())
     before = np.subtract.outer(np.arange(d.shape[1]), np.arange(d.shape[1]))
     near = (before <= (size - 1) // 2) & (-before <= size // 2)
     w = (near * (options["alpha"] / size)).reshape(*near.shape, *[1] * (rank - 2))
     biases = np.full(len(near), options["bias"])
     divisors = d.op("Conv", d.op("Mul", d.x, d.x), d.array(w, np.float32), d.array(biases, np.float32))
     d.op("Mul", d.x, d.op("Pow", divisors, d.real(-options["beta"])), to=d.y)
-    return True
 
 
-def _compress(d: _Definition) -> bool:
+def _compress(d: _Definition) -> None:
     """With a constant condition."""
     if (chosen := d.model.constants.get(d.node.input[1])) is None:
-        return False
+        raise Refused(f"its condition ({d.node.input[1]!r}) is computed, must be a constant; slice or gather instead")
     places, axis = np.flatnonzero(chosen).tolist(), d.options.get("axis")
     if axis is None:
         d.op("Gather", d.reshape(d.x, -1), d.integers(*places), to=d.y, axis=0)
     else:
         d.op("Gather", d.x, d.integers(*places), to=d.y, axis=axis)
-    return True
 
 
-def _reverse_sequence(d: _Definition) -> bool:
+def _reverse_sequence(d: _Definition) -> None:
     """Of constant lengths, all equal."""
     lengths, time = d.model.constants.get(d.node.input[1]), int(d.options.get("time_axis", 0))
-    if lengths is None or np.unique(lengths).size != 1 or not d.shape:
-        return False
+    if lengths is None or np.unique(lengths).size != 1:
+        raise Refused(f"its lengths ({d.node.input[1]!r}) are computed or differ; they must be one constant")
+    if not d.shape:
+        raise Refused(_NO_SHAPE)
     places, length = list(range(d.shape[time])), int(lengths[0])
     places[:length] = places[:length][::-1]
     d.op("Gather", d.x, d.integers(*places), to=d.y, axis=time)
-    return True
 
 
-#: Writes the nodes; False where it cannot: then the node stays as it is, and is refused.
-DEFINITIONS: Mapping[str, Callable[[_Definition], bool]] = {
+def _sums_so_far(d: _Definition) -> None:
+    """CumSum: a product with a triangle of ones, which of channels is a convolution of one pixel; of a few rows or
+    columns windows over each and all before it."""
+    number, rank = d.model.constants.get(d.node.input[1]), len(d.shape)
+    if number is None:
+        raise Refused(f"its axis ({d.node.input[1]!r}) is computed, must be a constant")
+    if not rank:
+        raise Refused(_NO_SHAPE)
+    axis = int(number.ravel()[0]) % rank
+    if (length := d.shape[axis]) > _LONGEST_SUM:
+        raise Refused(f"adds up {length} numbers along an axis, may add {_LONGEST_SUM}; take fewer at a time")
+    exclusive, reverse = (bool(d.options.get(name, 0)) for name in ("exclusive", "reverse"))
+    if rank > 3 and axis > 1 and length <= _LONGEST_WINDOW:
+        taps = np.ones(length)
+        taps[-1] -= exclusive
+        sizes = [length if each == axis else 1 for each in range(2, rank)]
+        w = np.broadcast_to((taps[::-1] if reverse else taps).reshape(sizes), (d.shape[1], 1, *sizes))
+        pads = [0] * (2 * (rank - 2))
+        pads[axis - 2 + (rank - 2) * reverse] = length - 1
+        d.op("Conv", d.x, d.array(w, np.float32), to=d.y, group=d.shape[1], pads=pads)
+        return
+    ones = np.triu(np.ones((length, length), np.float32), int(exclusive))  # [from, to]
+    ones = ones.T if reverse else ones
+    if axis == 1 and rank > 2:
+        d.op("Conv", d.x, d.array(ones.T.reshape(length, length, *[1] * (rank - 2))), to=d.y)
+        return
+    order = list(range(rank))
+    order[axis], order[-1] = order[-1], order[axis]
+    last = d.op("Transpose", d.x, perm=order)
+    d.op("Transpose", d.op("MatMul", last, d.array(ones)), to=d.y, perm=order)
+
+
+def _columns_to_image(d: _Definition) -> None:
+    """Col2Im: a transposed convolution, each of whose filters has a one where its channel's numbers are added."""
+    image, block = (d.model.constants.get(name) for name in d.node.input[1:3])
+    if image is None or block is None:
+        raise Refused("the sizes of its image and its block are computed, must be constants")
+    if len(d.shape) != 3:
+        raise Refused(_NO_SHAPE)
+    axes, taps = len(block), int(block.prod())
+    options: dict[str, Any] = {"strides": [1] * axes, "dilations": [1] * axes, "pads": [0] * (2 * axes)} | d.options
+    pads, strides = np.reshape(options["pads"], (2, axes)), np.array(options["strides"])
+    rest = image + pads.sum(axis=0) - np.array(options["dilations"]) * (block - 1) - 1
+    channels = d.shape[1] // taps
+    w = np.tile(np.eye(taps, dtype=np.float32).reshape(taps, 1, *block), (channels, *[1] * (axes + 1)))
+    x = d.reshape(d.x, d.shape[0], d.shape[1], *(rest // strides + 1).tolist())
+    options["output_padding"] = (rest % strides).tolist()
+    d.op("ConvTranspose", x, d.array(w), to=d.y, group=channels, **options)
+
+
+def _decided(what: str) -> Callable[[_Definition], None]:
+    """An operator that decides by which number is the largest, where the chip goes on with that."""
+
+    def refuse(d: _Definition) -> None:
+        raise Refused(
+            f"{what} is for the host to say, at the end of a model: 8 bits do not tell numbers apart that are close; "
+            "export what stands before and behind it as two models"
+        )
+
+    return refuse
+
+
+#: Writes the nodes. Raises Refused where it cannot: then the node stays as it is, and is refused.
+DEFINITIONS: Mapping[str, Callable[[_Definition], None]] = {
+    "ArgMax": _decided("which number is the largest"),
+    "ArgMin": _decided("which number is the least"),
+    "Col2Im": _columns_to_image,
     "Compress": _compress,
+    "CumSum": _sums_so_far,
     "GlobalLpPool": _global_lp_pool,
+    "Hardmax": _decided("which number is the largest"),
     "LRN": _local_response_normalisation,
     "LogSoftmax": _log_softmax,
     "LpPool": _lp_pool,
@@ -239,6 +321,7 @@ DEFINITIONS: Mapping[str, Callable[[_Definition], bool]] = {
     "ReduceProd": _product,
     "ReduceLogSumExp": _log_sum_of_exponentials,
     "ReverseSequence": _reverse_sequence,
+    "TopK": _decided("which numbers are the largest"),
 }
 
 
@@ -252,6 +335,16 @@ def put_definitions_in_place(model: CheckedModel, readable: Container[str]) -> C
     return model
 
 
+def why_undefined(model: CheckedModel, node: Node) -> str:
+    """Why an operator that others define here is not written down so; empty of another one."""
+    if node.op_type in DEFINITIONS and node.domain in ("", "ai.onnx"):
+        try:
+            DEFINITIONS[node.op_type](_Definition(node, model))
+        except Refused as refusal:
+            return str(refusal)
+    return ""
+
+
 def _defined(model: CheckedModel, node: Node, readable: Container[str]) -> list[Node]:
     """The nodes that take the place of a node."""
     from onnx import defs
@@ -260,7 +353,11 @@ def _defined(model: CheckedModel, node: Node, readable: Container[str]) -> list[
         return [node]
     if node.op_type in DEFINITIONS:
         definition = _Definition(node, model)
-        return definition.nodes if DEFINITIONS[node.op_type](definition) else [node]
+        try:
+            DEFINITIONS[node.op_type](definition)
+        except Refused:
+            return [node]
+        return definition.nodes
     if node.op_type in ENDS or not computable(node):
         return [node]
     try:

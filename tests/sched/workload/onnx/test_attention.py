@@ -204,7 +204,7 @@ def test_sums_of_all_pixels() -> None:
         (lambda m: m.node("MatMul", [m.normal(2, 5, 7), "x"], "y"), r"weights of shape \[2, 5, 7\] before"),
         (
             lambda m: m.node("MatMul", [m.node("Hardmax", "x", "l"), m.normal(8, 4)], "y"),
-            r"n_l \(Hardmax\): no layer does that",
+            r"n_l \(Hardmax\): which number is the largest is for the host to say",
         ),
     ],
 )

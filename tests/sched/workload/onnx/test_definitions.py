@@ -71,6 +71,52 @@ def test_definitions_compute_what_the_operator_does(opset: int, build: Callable[
     keeps_its_meaning(between(opset, build), "y", least=20)
 
 
+@pytest.mark.parametrize(
+    "options", slow_but([{}, {"exclusive": 1}, {"reverse": 1}, {"exclusive": 1, "reverse": 1}], {})
+)
+@pytest.mark.parametrize("axis", slow_but([1, 2, -1], 2))
+def test_sums_so_far_of_maps(axis: int, options: dict[str, int]) -> None:
+    """Channels by a convolution of one pixel, rows and columns by windows."""
+    build = between(14, lambda m, x: m.node("CumSum", [x, m.constant(axis, np.int64)], "b", **options))
+    keeps_its_meaning(build, "y", least=25)
+    layers = quantise_with_report(build.build("y"), build.data()).graph.layers
+    assert len(layers) == 3
+
+
+@pytest.mark.parametrize("shape", slow_but([(5, 8), (8,), (2, 3, 40)], (5, 8)))
+@pytest.mark.parametrize("options", slow_but([{}, {"exclusive": 1}, {"reverse": 1}], {"exclusive": 1}))
+def test_sums_so_far_of_others(shape: tuple[int, ...], options: dict[str, int]) -> None:
+    """Products with a triangle."""
+    m = FloatModel((1, *shape), opset=14)
+    a = m.node("MatMul", ["x", m.normal(shape[-1], 40)], "a")
+    sums = m.node("CumSum", [a, m.constant(-1, np.int32)], "sums", **options)
+    m.node("MatMul", [sums, m.normal(40, 4)], "y")
+    keeps_its_meaning(m, "y", least=25)
+
+
+COLUMNS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    ((6, 6), (2, 2), {}),
+    ((7, 6), (3, 2), {"strides": [2, 2]}),
+    ((6, 8), (3, 3), {"pads": [1, 1, 1, 1], "strides": [1, 2]}),
+    ((7, 9), (2, 3), {"dilations": [2, 2]}),
+    ((10,), (3,), {}),
+]
+
+
+@pytest.mark.parametrize("case", slow_but(COLUMNS, COLUMNS[1]))
+def test_columns_that_become_an_image(case: tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]) -> None:
+    image, block, options = case
+    axes = len(image)
+    pads = np.reshape(options.get("pads", [0] * 2 * axes), (2, axes)).sum(axis=0)
+    reach = np.array(options.get("dilations", [1] * axes)) * (np.array(block) - 1) + 1
+    blocks = (np.array(image) + pads - reach) // np.array(options.get("strides", [1] * axes)) + 1
+    m = FloatModel((1, 4, int(blocks.prod())), opset=18)
+    a = m.node("Conv", ["x", m.normal(3 * int(np.prod(block)), 4, 1)], "a")
+    b = m.node("Col2Im", [a, m.integers(*image), m.integers(*block)], "b", **options)
+    m.node("Conv", [b, m.normal(4, 3, *[1] * axes)], "y")
+    keeps_its_meaning(m, "y", least=25)
+
+
 @pytest.mark.slow
 def test_a_reduction_that_drops_its_axes() -> None:
     m = FloatModel(SHAPE, opset=13)
@@ -172,10 +218,101 @@ def test_at_the_end_they_are_the_hosts(operator: str, options: dict[str, int]) -
     assert [node.op_type for node in report.host.nodes] == [operator]
 
 
-@pytest.mark.parametrize("options", [{"p": 3}, {"ceil_mode": 1}, {"dilations": [2, 2]}])
-def test_pools_that_8_bits_do_not_hold_are_refused_as_such(options: dict[str, Any]) -> None:
-    m = between(18, lambda m, x: m.node("LpPool", x, "b", kernel_shape=[2, 2], strides=[2, 2], **options))
-    with pytest.raises(UnsupportedError, match=r"n_b \(LpPool\): no layer does that"):
+@pytest.mark.parametrize(
+    ("operator", "options", "why"),
+    [
+        (
+            "LpPool",
+            {"p": 3, "kernel_shape": [2, 2]},
+            "sums of powers of 3 are beyond 8 bits; export it with p = 2 or 1",
+        ),
+        ("GlobalLpPool", {"p": 4}, "sums of powers of 4 are beyond 8 bits"),
+        (
+            "LpPool",
+            {"ceil_mode": 1, "kernel_shape": [2, 2]},
+            "with ceil_mode or dilations; export it with pads instead",
+        ),
+        (
+            "LpPool",
+            {"dilations": [2, 2], "kernel_shape": [2, 2]},
+            "with ceil_mode or dilations; export it with pads instead",
+        ),
+        ("LpNormalization", {"p": 3, "axis": 1}, "p = 3; ONNX has norms of p = 1 and 2"),
+    ],
+)
+def test_pools_that_8_bits_do_not_hold_are_refused_as_such(operator: str, options: dict[str, Any], why: str) -> None:
+    m = between(18, lambda m, x: m.node(operator, x, "b", **options))
+    with pytest.raises(UnsupportedError, match=rf"n_b \({operator}\): {why}"):
+        quantise_with_report(in_standard_form(m.build("y"), "m"), m.data())
+
+
+def _of_flat(operator: str, *axes: int, **options: Any) -> Callable[[FloatModel, str], str]:
+    def build(m: FloatModel, x: str) -> str:
+        operands = [m.node("Reshape", [x, m.integers(1, 288)], "flat"), *([m.integers(*axes)] if axes else [])]
+        flat = m.node(operator, operands, "b", **options)
+        return m.node("Reshape", [flat, m.integers(1, 8, 6, -1)], "again")
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("build", "why"),
+    [
+        (_of_flat("LRN", size=3), r"its operand has shape \[1, 288\], must have pixels"),
+        (_of_flat("MeanVarianceNormalization", axes=[0]), "no axis but the first has several numbers; leave it out"),
+        (
+            _of_flat("ReduceProd", 1),
+            "multiplies 288 numbers along an axis, may multiply 64; take fewer at a time",
+        ),
+        (
+            lambda m, x: m.node("ReduceProd", [x, m.node("Cast", m.node("ReduceMax", x, "c"), "d", to=7)], "b"),
+            "its axes are computed or none; they must be constants",
+        ),
+        (
+            lambda m, x: m.node("CumSum", [x, m.node("Cast", m.node("ReduceMax", x, "c"), "d", to=7)], "b"),
+            r"its axis \('d'\) is computed, must be a constant",
+        ),
+        (
+            lambda m, x: m.node(
+                "CumSum", [m.node("Tile", [x, m.integers(1, 1, 1, 1000)], "wide"), m.constant(3, np.int64)], "b"
+            ),
+            "adds up 6000 numbers along an axis, may add 4096; take fewer at a time",
+        ),
+        (
+            lambda m, x: m.node(
+                "Col2Im", [m.node("Flatten", x, "f"), *[m.node("Cast", m.node("Flatten", x, "c"), "d", to=7)] * 2], "b"
+            ),
+            "the sizes of its image and its block are computed, must be constants",
+        ),
+        (
+            lambda m, x: m.node("Hardmax", x, "b", axis=1),
+            "which number is the largest is for the host to say, at the end of a model: 8 bits do not tell numbers",
+        ),
+        (
+            lambda m, x: m.node("Compress", [x, m.node("Cast", m.node("Flatten", x, "c"), "d", to=9)], "b", axis=2),
+            r"its condition \('d'\) is computed, must be a constant; slice or gather instead",
+        ),
+        (
+            lambda m, x: m.node("ReverseSequence", [x, m.node("Cast", m.node("ReduceMax", x, "c"), "d", to=7)], "b"),
+            r"its lengths \('d'\) are computed or differ; they must be one constant",
+        ),
+    ],
+)
+def test_what_definitions_cannot_say_is_refused_with_the_reason(
+    build: Callable[[FloatModel, str], str], why: str
+) -> None:
+    m = between(18, build)
+    with pytest.raises(UnsupportedError, match=rf"n_b \(\w+\)( and 1 more)?: {why}"):
+        quantise_with_report(m.build("y"), m.data())
+
+
+def test_what_is_refused_of_a_definition_is_called_as_in_the_file() -> None:
+    def build(m: FloatModel, x: str) -> str:
+        size = m.node("Cast", m.node("ReduceMax", x, "largest", keepdims=0), "size", to=7)
+        return m.node("Mul", [x, m.node("HannWindow", size, "window")], "b")
+
+    m = between(17, build)
+    with pytest.raises(UnsupportedError, match=r"n_window \(HannWindow\): Range in its place: no layer does that"):
         quantise_with_report(m.build("y"), m.data())
 
 

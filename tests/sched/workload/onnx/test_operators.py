@@ -391,7 +391,7 @@ def test_everything_unsupported_is_listed_at_once():
     for part in (
         "net: 7 nodes cannot run on the chip",
         "n_b (LpNormalization): no layer does that",
-        "n_k (Hardmax) and 1 more: no layer does that",
+        "n_k (Hardmax) and 1 more: which number is the largest is for the host to say",
         "n_c (Conv): its kernel_shape, strides or dilations contradict its weights or are less than 1",
         "-> t (ConvTranspose): its weights ('computed') is computed, must be a constant",
         "n_u (Reshape): from [1, 4, 6, 6] to [1, 6, 6, 5], which has another number of elements",
