@@ -34,7 +34,7 @@ from meshloom.tb.verify.graphs.quantising import ModelForm, UnquantisedError, fo
 from ..tiers import slow_but
 
 #: Of models of four nodes: one that is scheduled, and one that is served.
-SEED, SERVED_SEED = 12, 32
+SEED, SERVED_SEED = 145, 32
 
 
 def test_a_model_is_decided_by_its_seed_and_begins_alike_in_each_size() -> None:
@@ -180,7 +180,7 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", [ModelForm.PAIRS, ModelForm.INTEGERS])
 def test_models_of_8_bits(form: ModelForm) -> None:
-    model, data = draw(0, 4)
+    model, data = draw(SEED, 4)
     made = quantised(model, data, form, 0)
     onnx.checker.check_model(made, full_check=True)
     assert made.SerializeToString() == quantised(model, data, form, 0).SerializeToString()

@@ -344,6 +344,58 @@ def _gather(drawing: Drawing) -> None:
     drawing.node("Gather", [x, drawing.constant(indices, np.int64)], axis=axis)
 
 
+def _defined(drawing: Drawing) -> None:
+    """Operators that others define."""
+    random = drawing.random
+    match random.choice(("LRN", "LpPool", "GlobalLpPool", "ReduceProd", "CumSum", "LogSoftmax", "ReduceLogSumExp")):
+        case "LRN":
+            drawing.node("LRN", [drawing.tensor((3, 4))], size=random.randint(1, 5), alpha=random.choice((1e-4, 0.5)))
+        case "LpPool":
+            x = drawing.tensor((3, 4))
+            drawing.node("LpPool", [x], p=random.randint(1, 2), **window(drawing, drawing.shapes[x][2:]))
+        case "GlobalLpPool":
+            drawing.node("GlobalLpPool", [drawing.tensor((3, 4))], p=random.randint(1, 2))
+        case "CumSum":
+            x = drawing.tensor()
+            axis = drawing.constant(random.randrange(1, len(drawing.shapes[x])), np.int64)
+            drawing.node("CumSum", [x, axis], exclusive=random.randint(0, 1), reverse=random.randint(0, 1))
+        case "LogSoftmax":
+            drawing.node("LogSoftmax", [drawing.tensor()], axis=random.choice((-1, -1, 1)))
+        case operator:
+            x = drawing.tensor()
+            axis = random.randrange(1, len(drawing.shapes[x]))
+            if drawing.opset < 18:
+                drawing.node(operator, [x], axes=[axis])
+            else:
+                drawing.node(operator, [x, drawing.constant([axis], np.int64)])
+
+
+def _moved(drawing: Drawing) -> None:
+    """Tile, Expand, CenterCropPad, GatherElements, ReverseSequence and Trilu, by constants."""
+    random, x = drawing.random, drawing.tensor()
+    shape = drawing.shapes[x]
+    axis = random.randrange(1, len(shape))
+    sizes = [1] * len(shape)
+    match random.choice(("Tile", "Expand", "CenterCropPad", "GatherElements", "ReverseSequence", "Trilu")):
+        case "Tile":
+            sizes[axis] = random.randint(1, 3)
+            drawing.node("Tile", [x, drawing.constant(sizes, np.int64)])
+        case "Expand":
+            sizes[axis] = random.randint(1, 6)
+            drawing.node("Expand", [x, drawing.constant(sizes if shape[axis] == 1 else shape, np.int64)])
+        case "CenterCropPad":
+            drawing.node("CenterCropPad", [x, drawing.constant([random.randint(1, 10)], np.int64)], axes=[axis])
+        case "GatherElements":
+            places = [random.randrange(shape[axis]) for _ in range(prod(shape))]
+            drawing.node("GatherElements", [x, drawing.constant(np.reshape(places, shape), np.int64)], axis=axis)
+        case "ReverseSequence":
+            lengths = drawing.constant([random.randint(1, shape[1])], np.int64)
+            drawing.node("ReverseSequence", [x, lengths], batch_axis=0, time_axis=1)
+        case operator:
+            shift = drawing.constant(random.randint(-1, 2), np.int64)
+            drawing.node(operator, [x, shift], upper=random.randint(0, 1))
+
+
 #: How often each is drawn, relative to the others.
 NODES: dict[Callable[[Drawing], None], float] = {
     _convolution: 6,
@@ -369,4 +421,6 @@ NODES: dict[Callable[[Drawing], None], float] = {
     _softmax: 0.7,
     _product: 2.5,
     _gather: 0.6,
+    _defined: 1.5,
+    _moved: 1,
 }
