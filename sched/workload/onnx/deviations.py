@@ -148,7 +148,8 @@ def _shift(function: Function, places: NDArray[Any], less: float) -> float:
     where it has results. Looked at around these places alone: between others it may have a pole."""
     around = np.unique(places)[:: -(-places.size // _MOST_PLACES)]
     results = function(around[:, None] + less * np.linspace(-1, 1, _AROUND))
-    differences = np.abs(results - results[:, [_AROUND // 2]])
+    with np.errstate(invalid="ignore"):  # infinite at a pole and around it
+        differences = np.abs(results - results[:, [_AROUND // 2]])
     return float(differences[np.isfinite(differences)].max(initial=0.0))
 
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from meshloom.sched.workload.onnx.deviations import _shift
 from meshloom.sched.workload.onnx.errors import OnnxError, UnsupportedError
 from meshloom.sched.workload.onnx.host import fold_to_end
-from meshloom.sched.workload.onnx.pointwise import numbers
+from meshloom.sched.workload.onnx.pointwise import function, numbers
 from meshloom.sched.workload.onnx.quantise import quantise, quantise_with_report
 from meshloom.sched.workload.onnx.reader import from_onnx
 from meshloom.sched.workload.onnx.writer import to_onnx
@@ -278,3 +279,9 @@ def test_constants_of_a_function_are_numbers_of_its_argument_s_type() -> None:
         "half": (2, "float32", ()),
         "whole": (7, "int64", ()),
     }
+
+
+def test_a_pole_says_nothing_of_how_far_results_differ() -> None:
+    """Logarithms are infinite at it: no warning, and nothing but finite differences."""
+    assert _shift(function("Log"), np.zeros(1), 0.0) == 0.0
+    assert 0.0 < _shift(function("Log"), np.array([0.0, 1.0]), 0.25) < 0.5
