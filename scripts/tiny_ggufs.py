@@ -27,11 +27,21 @@ TEXT = "ROMEO: But, soft! what light through yonder window breaks? It is the eas
 PROMPT, KEPT = "what light is the sun?", 3
 #: What is cut otherwise by each kind of tokenizer, and the kinds that are not GPT-2's.
 ODD = "It's 2026:  12345 tokens,\n\n\tna\u00efve \u00bd \u65e5\u672c \U0001f642 they'LL  go!\r\n <end> "
-CUTS = {"llama": "llama-bpe", "qwen2": "qwen2", "qwen3": "qwen2", "smollm3": "smollm", "starcoder2": "starcoder"}
+CUTS = {
+    "bloom": "bloom",
+    "mpt": "mpt",
+    "llama": "llama-bpe",
+    "qwen2": "qwen2",
+    "qwen3": "qwen2",
+    "smollm3": "smollm",
+    "starcoder2": "starcoder",
+}
 #: The shortest context of llama.cpp: for texts no longer than those of the training positions turn by other factors.
 SHORTEST = 256
 #: Architectures, and folders of their models.
-ARCHITECTURES = ("gemma", "gemma2", "gemma3", "gpt2", "llama", "phi3", "qwen2", "qwen3", "smollm3", "starcoder2")
+ARCHITECTURES = (
+    "bloom", "gemma", "gemma2", "gemma3", "gpt2", "llama", "mpt", "phi3", "qwen2", "qwen3", "smollm3", "starcoder2",
+)  # fmt: skip
 Tensor = np.ndarray[Any, Any]
 
 
@@ -49,16 +59,24 @@ def stored(architecture: str, name: str, weights: Tensor, config: dict[str, Any]
         return weights + 1
     if architecture == "gpt2" and name.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight")):
         return weights.T
+    if architecture == "bloom" and "query_key_value" in name:
+        by_head = weights.reshape(config["n_head"], 3, -1, *weights.shape[1:])
+        return by_head.swapaxes(0, 1).reshape(weights.shape)
     return weights
+
+
+def name_of(architecture: str, name: str) -> str:
+    """What the library knows a tensor by."""
+    return name.removeprefix("transformer.") if architecture == "bloom" else name
 
 
 def add_sizes(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     """What the configuration says."""
     read: dict[str, tuple[Callable[[Any], None], tuple[str, ...]]] = {
-        "context": (writer.add_context_length, ("max_position_embeddings", "n_positions")),
-        "width": (writer.add_embedding_length, ("hidden_size", "n_embd")),
-        "layers": (writer.add_block_count, ("num_hidden_layers", "n_layer")),
-        "heads": (writer.add_head_count, ("num_attention_heads", "n_head")),
+        "context": (writer.add_context_length, ("max_position_embeddings", "n_positions", "seq_length", "max_seq_len")),
+        "width": (writer.add_embedding_length, ("hidden_size", "n_embd", "d_model")),
+        "layers": (writer.add_block_count, ("num_hidden_layers", "n_layer", "n_layers")),
+        "heads": (writer.add_head_count, ("num_attention_heads", "n_head", "n_heads")),
         "hidden": (writer.add_feed_forward_length, ("intermediate_size",)),
         "groups": (writer.add_head_count_kv, ("num_key_value_heads",)),
         "head": (writer.add_key_length, ("head_dim",)),
@@ -73,8 +91,12 @@ def add_sizes(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
         value = next((config[name] for name in names if config.get(name) is not None), None)
         if value is not None:
             add(value)
-    if "n_embd" in config:
-        writer.add_feed_forward_length(4 * config["n_embd"])
+    if config["model_type"] in ("bloom", "gpt2", "mpt"):
+        writer.add_feed_forward_length(
+            4 * next(config[name] for name in ("n_embd", "hidden_size", "d_model") if name in config)
+        )
+    if "attn_config" in config:
+        writer.add_max_alibi_bias(config["attn_config"]["alibi_bias_max"])
     rotary = config.get("rope_parameters") or {}
     rotary = rotary.get("full_attention", rotary)
     if rotary:
@@ -139,12 +161,15 @@ def convert(path: Path, folder: Path, architecture: str, kind: gguf.GGMLQuantiza
     else:
         add_bytes(writer, folder.parent, CUTS.get(architecture, "gpt-2"))
     number = next(each for each, own in gguf.MODEL_ARCH_NAMES.items() if own == architecture)
-    names = gguf.get_tensor_name_map(number, config.get("num_hidden_layers") or config["n_layer"])
+    layers = next(config[name] for name in ("num_hidden_layers", "n_layer", "n_layers") if name in config)
+    names = gguf.get_tensor_name_map(number, layers)
     for each, tensor in load_file(folder / "model.safetensors").items():
         weights = np.ascontiguousarray(stored(architecture, each, tensor.astype(np.float32), config))
         own = gguf.GGMLQuantizationType.F32 if weights.ndim == 1 else kind
         writer.add_tensor(
-            names.get_name(each, try_suffixes=(".weight", ".bias")), gguf.quantize(weights, own), raw_dtype=own
+            names.get_name(name_of(architecture, each), try_suffixes=(".weight", ".bias")),
+            gguf.quantize(weights, own),
+            raw_dtype=own,
         )
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

@@ -48,7 +48,7 @@ class MptAttention(Exact):
     """How an MPT attends."""
 
     alibi: Literal[True] = True
-    alibi_bias_max: Annotated[int, Field(ge=1, le=64)] = 8
+    alibi_bias_max: Annotated[float, Field(ge=1, le=64)] = 8
     clip_qkv: None = None
     qk_ln: Literal[False] | None = None
     softmax_scale: Factor | None = None

@@ -27,6 +27,11 @@ def _neighbours_apart(array: Reals, heads: int) -> Reals:
     return array.reshape(heads, -1, 2, *array.shape[1:]).swapaxes(1, 2).reshape(array.shape)
 
 
+def _by_head(array: Reals, heads: int) -> Reals:
+    """Rows of queries, keys and values of one head, then of the next; in the file all queries come first."""
+    return array.reshape(3, heads, -1, *array.shape[1:]).swapaxes(0, 1).reshape(array.shape)
+
+
 def _one_less(array: Reals, heads: int) -> Reals:
     """Gains, which are 1 more in the file."""
     return array - 1
@@ -35,12 +40,14 @@ def _one_less(array: Reals, heads: int) -> Reals:
 @dataclass(frozen=True)
 class Architecture:
     """`kind`: `model_type`; `keys`: of the metadata behind the architecture's name, by the names of transformers'
-    fields; `turns`: by the end of a tensor's name; `partial`: a part of each head may turn by its position."""
+    fields (`table.field` of one in a table); `turns`: by the end of a tensor's name; `partial`: a part of each head may
+    turn by its position; `bare`: names of tensors are those of transformers without what all of them begin with."""
 
     kind: str
     keys: Mapping[str, str]
     turns: Mapping[str, Turn] = field(default_factory=dict[str, Turn])
     partial: bool = False
+    bare: bool = False
 
     def turn(self, name: str) -> Turn:
         """What to do with a tensor."""
@@ -70,6 +77,22 @@ _GPT2 = {
     "n_positions": "context_length",
     "layer_norm_epsilon": "attention.layer_norm_epsilon",
 }
+_BLOOM = {
+    "hidden_size": "embedding_length",
+    "n_layer": "block_count",
+    "n_head": "attention.head_count",
+    "seq_length": "context_length",
+    "layer_norm_epsilon": "attention.layer_norm_epsilon",
+}
+_MPT = {
+    "d_model": "embedding_length",
+    "n_layers": "block_count",
+    "n_heads": "attention.head_count",
+    "max_seq_len": "context_length",
+    "layer_norm_epsilon": "attention.layer_norm_epsilon",
+    "attn_config.alibi_bias_max": "attention.max_alibi_bias",
+    "attn_config.clip_qkv": "attention.clamp_kqv",
+}
 _APART = {f"{name}_proj.{part}": _neighbours_apart for name in "qk" for part in ("weight", "bias")}
 _GAINS = {"norm.weight": _one_less}
 
@@ -87,4 +110,8 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "gpt2": Architecture(
         "gpt2", _GPT2, turns=dict.fromkeys(("c_attn.weight", "c_proj.weight", "c_fc.weight"), transposed)
     ),
+    "bloom": Architecture(
+        "bloom", _BLOOM, turns=dict.fromkeys(("query_key_value.weight", "query_key_value.bias"), _by_head), bare=True
+    ),
+    "mpt": Architecture("mpt", _MPT),
 }

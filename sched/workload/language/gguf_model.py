@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Factors of frequencies, of all texts or of those no longer than the training's.
 _FACTORS = ("rope_freqs.weight", "rope_factors_short.weight")
+#: How the names of other tensors end that say how positions turn: of longer texts, and what follows from the metadata.
+_TURNING = ("rope_factors_long.weight", "attn_rot_embd.weight", "rope_freqs.weight")
 
 
 class GgufModel:
@@ -38,18 +40,22 @@ class GgufModel:
                 "was converted from, or as an ONNX file (`meshloom run`)"
             )
         self._prefix, self._own = str(name), ARCHITECTURES[name]
+        self._read: set[str] = set()
         if self._value("expert_count"):
             raise LanguageError(f"{file.where}: its layers have experts, which are not read; take another model")
         if self._value("attention.causal") is False:
             raise LanguageError(f"{file.where}: its tokens look at those behind them; take a model that writes text")
 
     def configuration(self) -> dict[str, Any]:
-        values = {name: self._value(key) for name, key in self._own.keys.items()}
         result: dict[str, Any] = {"model_type": self._own.kind, **self._turned()}
         result["tie_word_embeddings"] = "output.weight" not in self.file.tensors
         if scaling := self._scaling():
             result["rope_scaling"] = scaling
-        return result | {name: value for name, value in values.items() if value is not None}
+        for name, key in self._own.keys.items():
+            if (value := self._value(key)) is not None:
+                table, _, field = name.rpartition(".")
+                (result.setdefault(table, {}) if table else result)[field] = value
+        return result
 
     def _scaling(self) -> dict[str, Any] | None:
         """How positions are stretched."""
@@ -96,13 +102,24 @@ class GgufModel:
         return _GgufWeights(self)
 
     def check(self, model: LanguageModel) -> None:
-        """A file says nothing but its weights."""
+        """A file with a tensor that the family does not have is of a model that computes something else."""
+        known = {*self._read, *(name for name in self.file.tensors if name.endswith((*_FACTORS, *_TURNING)))}
+        if own := min(self.file.tensors - known, default=None):
+            raise LanguageError(
+                f"{self.place}: has a tensor {own!r}, which models of {self._prefix} do not have here; take another "
+                "model"
+            )
 
     def tokenizer(self) -> Pieces:
         return tokenizer(self.file)
 
     def ends(self) -> tuple[int, ...]:
         return ends(self.file)
+
+    @property
+    def prefixed(self) -> bool:
+        """Whether the library knows names with what transformers' begin with."""
+        return not self._own.bare
 
     def tensor(self, name: str) -> str | None:
         """What the file calls a tensor of transformers', None if it has none of that name."""
@@ -125,6 +142,7 @@ class GgufModel:
     def read(self, name: str, own: str) -> Reals:
         """A tensor as transformers has it."""
         array, turn = self.file.tensor(own), self._own.turn(name)
+        self._read.add(own)
         heads = self._value("attention.head_count")
         return turn(array, self._value("attention.head_count_kv") or heads if "k_proj" in name else heads)
 
@@ -145,7 +163,7 @@ class _GgufWeights(Weights):
         return self._model.tensor(name) is not None
 
     def has_prefix(self, prefix: str) -> bool:
-        return True  # the library knows names with it
+        return self._model.prefixed
 
     def _shape(self, name: str) -> tuple[int, ...]:
         return self._model.shape(name, self._own(name))

@@ -29,6 +29,7 @@ _CUTS: Mapping[str, tuple[str, ...]] = {
     "qwen2": (_WORDS % r"\p{N}",),
     **dict.fromkeys(("gpt-2", "mpt", "olmo"), (_AS_GPT2,)),
     **dict.fromkeys(("command-r", "refact", "smollm", "starcoder"), (r"\p{N}", _AS_GPT2)),
+    "bloom": (r" ?[^(\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+",),
     "default": (r"[\p{P}\$\+<=>\^~\|]+", _AS_GPT2, r"\p{N}+", "[0-9][0-9][0-9]"),
 }
 

@@ -165,7 +165,7 @@ def _family(stored: StoredModel) -> Family:
         return FAMILIES[kind].model_validate(values)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place = ".".join((*map(stored.field, map(str, first["loc"][:1])), *map(str, first["loc"][1:])))
+        place = stored.field(".".join(map(str, first["loc"]))) if first["loc"] else ""
         value = f" is {first['input']!r}" if first["type"] != "missing" else ""
         at = f"{where}: {place}{value}" if place else str(where)  # none: of several fields together
         raise LanguageError(

@@ -22,7 +22,7 @@ PROMPT = "what light is the sun?"
 ODD = "It's 2026:  12345 tokens,\n\n\tna\u00efve \u00bd \u65e5\u672c \U0001f642 they'LL  go!\r\n <end> "
 #: llama.cpp looks GELU up in a table of 16-bit numbers.
 _TABLE, _EXACT = 1e-3, 2e-6
-GELU = ("gemma", "gemma2", "gemma3", "gpt2", "starcoder2")
+GELU = ("bloom", "gemma", "gemma2", "gemma3", "gpt2", "mpt", "starcoder2")
 
 
 @pytest.mark.parametrize("path", sorted(GGUFS.glob("*.gguf")), ids=lambda path: path.stem)
@@ -87,7 +87,7 @@ _ADD: dict[type, Callable[[gguf.GGUFWriter], Callable[[str, Any], None]]] = {
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"architecture": "mamba"}, "general.architecture is 'mamba'; those that are read are gemma, "),
+        ({"architecture": "mamba"}, "general.architecture is 'mamba'; those that are read are bloom, "),
         ({"expert_count": 8}, "its layers have experts, which are not read"),
         ({"attention.causal": False}, "its tokens look at those behind them; take a model that writes text"),
         ({"rope.dimension_count": 2}, "llama.rope.dimension_count is 2 of 4 numbers of a head, which models of this"),
@@ -101,7 +101,7 @@ _ADD: dict[type, Callable[[gguf.GGUFWriter], Callable[[str, Any], None]]] = {
         ({"embedding_length": 32}, "must be [any, 32] by its metadata; convert the model again"),
         ({"block_count": 3}, "its weights have no 'model.layers.2.self_attn.q_proj.weight'; convert the model again"),
         ({"block_count": 1 << 30}, "llama.block_count is 1073741824: input should be less than or equal to 4096"),
-        ({"pre": "kimi"}, "tokenizer.ggml.pre is 'kimi'; those that are read are command-r, "),
+        ({"pre": "kimi"}, "tokenizer.ggml.pre is 'kimi'; those that are read are bloom, command-r, "),
         ({"model": "bert"}, "tokenizer.ggml.model is 'bert'; those that are read are gpt2, llama"),
         ({"tokens": None}, "has no tokens (tokenizer.ggml.tokens); convert the model again"),
         ({"model": "llama"}, "has 0 scores of 300 tokens; convert it again"),
@@ -117,6 +117,15 @@ def test_what_is_not_read_is_refused_by_name(fields: dict[str, Any], message: st
         pretrained.load(str(path))
     assert str(path) in str(error.value)
     assert message.lower() in str(error.value).lower()
+
+
+def test_a_tensor_that_the_family_does_not_have_is_refused_by_name(tmp_path: Path) -> None:
+    def own(writer: gguf.GGUFWriter) -> None:
+        writer.add_tensor("blk.0.attn_q_norm.weight", np.ones(4, np.float32))
+
+    path = _written(tmp_path / "own.gguf", own)
+    with pytest.raises(LanguageError, match=r"a tensor 'blk.0.attn_q_norm.weight', which models of llama do not have"):
+        pretrained.load(str(path))
 
 
 def test_tokens_before_and_behind_a_text_are_the_usual_if_the_file_says_none(tmp_path: Path) -> None:
