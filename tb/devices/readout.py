@@ -112,10 +112,12 @@ def plan(program: Program, chip: ChipConfig, stats_words: int, free_from: int) -
     first = -(-(free_from + code_words) // 64) * 64
     total = sum(words for _, _, words in sizes)
     if first + total > chip.dram.words:
-        raise ProgramError(
+        lack = ProgramError(
             f"no space for {total} words of trace in DRAM after word {first} of {chip.dram.words}; raise dram.words to "
             f"{first + total} (--set dram.words={first + total}), or lower trace_records"
         )
+        lack.need = first + total
+        raise lack
     parts: list[tuple[int, Region, int, int]] = []
     code: list[Instruction] = []
     at = first

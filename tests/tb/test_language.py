@@ -317,6 +317,14 @@ def test_the_words_of_dram_that_are_enough_are_said_at_once(tmp_path: Path) -> N
     LanguageStep(numbers, 1, _with_words(chip, int(words)), "loop_order:effort=quick")
 
 
+def test_a_step_without_room_for_its_records_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    chip, model = load_chip("tiny"), random_model()
+    step = LanguageStep(integers(model), 1, chip, "loop_order:effort=quick")
+    small = _with_words(chip, step.shared.begin + 1)
+    with pytest.raises(LanguageError, match=r"words of each DRAM tile with the records of a run; chip tiny has \d+; "):
+        LanguageStep(integers(model), 1, small, "loop_order:effort=quick").check_records()
+
+
 @pytest.mark.parametrize("words", [1024, 1500])
 def test_a_step_is_not_scheduled_again_for_its_need(words: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who refuses its tensors knows it, and who refuses its program."""

@@ -30,7 +30,7 @@ from meshloom.tb.runs.language.generation import Generation, generate
 from meshloom.tb.runs.language.shared import SharedDram
 from meshloom.tb.runs.network import PreparedNetwork, job
 from meshloom.tb.runs.tokens.kept import KeptSteps
-from meshloom.tb.runs.tokens.serve import _prompts, serve
+from meshloom.tb.runs.tokens.serve import STEPS, _prompts, serve
 from meshloom.tb.runs.tokens.step import (
     BatchOutcome,
     BatchStep,
@@ -307,6 +307,21 @@ def test_a_cache_larger_than_memory() -> None:
 
 def replace_words(chip: Any, words: int) -> Any:
     return chip.dram.model_copy(update={"words": words})
+
+
+def test_a_later_step_without_room_is_refused_before_the_first_runs(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a DRAM that has room for the chunk, and none for the records of a chunk beside a token."""
+    chip, numbers = load_chip("tiny"), integers(load_model("small.npz"))
+    shared = SharedDram(chip, 2 * seat_words(numbers.model, chip))
+    BatchStep(numbers, (4,), chip, STEPS, shared=shared)
+    small = chip.model_copy(update={"dram": chip.dram.model_copy(update={"words": shared.begin + 1})})
+    ran = list[Job]()
+    monkeypatch.setattr(BatchStep, "run", lambda self, *some: ran.append(some))
+    with pytest.raises(LanguageError, match=r"words of each DRAM tile with the records of a run; .* dram.words=\d+\)"):
+        serve([load(folder / "two.toml")], small, ["chunked"])
+    assert ran == []
 
 
 def test_an_interrupt_says_how_far_it_came(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,6 +91,10 @@ class ExpertStep:
     def __init__(self, model: ExpertModel) -> None:
         self._model = model
 
+    def check_records(self) -> None:
+        """See `Programs.check_records`."""
+        self._model.programs.check_records()
+
     def run(
         self,
         tokens: NDArray[np.int64],

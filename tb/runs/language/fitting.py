@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from meshloom.hw.spec.config import OFFSET_BITS, ChipConfig
+from meshloom.hw.spec.contracts import stats_words
 from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.mapping.tiling.room import dram_fix
 from meshloom.sched.program.program import ProgramError, ample_words
@@ -15,6 +16,7 @@ from meshloom.sched.workload.language.graph import batch_graph
 from meshloom.sched.workload.language.integers import Integers
 from meshloom.sched.workload.language.model import LanguageError, LanguageModel
 
+from ...devices import readout
 from ..network import PreparedNetwork, prepare
 
 OnProgress = Callable[[str], None]
@@ -86,6 +88,19 @@ def check_weights(model: LanguageModel, chip: ChipConfig, weight_bits: int) -> N
             f"the weights of model {model.name} alone take {words} words of each DRAM tile; chip {chip.name} has "
             f"{chip.dram.words}; {dram_fix(size, chip)}"
         )
+
+
+def check_records(prepared: PreparedNetwork, chip: ChipConfig, behind: int) -> None:
+    """Raises LanguageError, with the words of DRAM that are enough, if a step's records have no room from word `behind`
+    on."""
+    try:
+        readout.plan(prepared.program, chip, stats_words(chip), behind)
+    except ProgramError as error:
+        raise LanguageError(
+            f"{prepared.graph.name} takes {error.need} words of each DRAM tile with the records of a run; chip "
+            f"{chip.name} has {chip.dram.words}; raise dram.words (--set dram.words={ample_words(error.need)}), or "
+            "lower trace_records"
+        ) from error
 
 
 def end(prepared: PreparedNetwork, chip: ChipConfig) -> int:

@@ -247,7 +247,11 @@ def generate(
         generator = _Generator(numbers, state, generation, None, on_progress)
         if not generator.ended:
             for count in sorted({*generation.news, 1, 1 + generation.speculate}, reverse=True):
-                generator.step(count)  # whatever does not fit is said before anything runs, of the largest step first
+                step = generator.step(
+                    count
+                )  # whatever does not fit is said before anything runs, the largest step first
+                if kind is not None:
+                    step.check_records()
             if kind is not None:
                 device = stack.enter_context(on_device(kind.open(generation.chip, False, on_progress)))
                 generator.execute = device.execute

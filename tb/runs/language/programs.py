@@ -25,7 +25,7 @@ from ...devices.interface import Job, Run
 from ...results.energy import load as load_energies
 from ..network import PreparedNetwork, dram_bytes, prepare, results
 from .comparison import StepComparison, run_compared, step_job
-from .fitting import end, fitted
+from .fitting import check_records, end, fitted
 from .step import least_cycles
 from .walk import Arrays
 
@@ -193,6 +193,11 @@ class Programs:
 
     def _made(self, part: Part, begin: int) -> PartProgram:
         return PartProgram(self.integers, part, self.chip, self.scheduler, begin, self.on_progress, self.texts)
+
+    def check_records(self) -> None:
+        """Raises LanguageError, with the words that are enough, if the records of a program have no room behind all."""
+        for each in self._programs.values():
+            check_records(each.prepared, self.chip, self._end)
 
     def forget(self) -> None:
         """Nothing of them is in DRAM any more."""

@@ -19,7 +19,7 @@ from meshloom.sched.workload.regions import ConstantPlace
 
 from ...devices import readout
 from ..network import PreparedNetwork, prepare
-from .fitting import OnProgress, end
+from .fitting import OnProgress, check_records, end
 
 Range = tuple[int, int, int]
 
@@ -81,6 +81,11 @@ class SharedDram:
             array = self._arrays.setdefault(tensor.name, constants[tensor.name])
             assert np.array_equal(array, constants[tensor.name]), f"{tensor.name} is not the same in all steps"
             constants[tensor.name] = array
+
+    def check_records(self) -> None:
+        """Raises LanguageError, with the words that are enough, if the records of a step have no room behind all."""
+        for each in self._steps:
+            check_records(each, self.chip, self.begin)
 
     def present(self, lasting: Sequence[Range], before: object) -> list[Range]:
         """Of what a step leaves as it finds it what is there; and the end of all steps, behind which alone a device may

@@ -82,6 +82,10 @@ class LanguageStep:
         on_progress("checking the program with the cache at its end")
         check_program(last.program, chip, last.network_schedule.schedule)
 
+    def check_records(self) -> None:
+        """See `SharedDram.check_records`."""
+        self.shared.check_records()
+
     @property
     def dram_bytes(self) -> int:
         """Read from and written to DRAM in a step, the program included."""

@@ -201,6 +201,25 @@ class _Executor:
         self.cpu_seconds += cpu_seconds
 
 
+@dataclass
+class _Rehearsal:
+    """Makes the steps that a run needs and runs none of them: each takes the cycles that are predicted for it."""
+
+    steps: Steps
+
+    def predicted(self, news: tuple[int, ...]) -> int:
+        """See `TokenExecutor`."""
+        return self.steps.predicted(news)
+
+    def run(self, news: tuple[int, ...], reads: Sequence[Reads]) -> int:
+        """See `TokenExecutor`. Raises LanguageError for a step whose records the DRAM has no room for."""
+        self.steps.of(news).dram.check_records()
+        return self.steps.predicted(news)
+
+    def release(self, text: int) -> None:
+        """See `TokenExecutor`: nothing of it is kept."""
+
+
 def serve(
     scenarios: Sequence[TextScenario],
     chip: ChipConfig,
@@ -234,6 +253,10 @@ def serve(
     for scenario in scenarios:  # first: the others read weights where it has them
         steps[scenario.source].of((scenario.chunk,))
     wait = decision_cycles + least_wait(chip)
+    if device is not None:
+        for scenario in scenarios:
+            for name in schedulers:  # whatever does not fit is said before a simulator is built
+                _rehearse(scenario, steps[scenario.source], name, wait)
     with contextlib.ExitStack() as stack:
         execute = None
         kept: dict[tuple[str, Path | None, int], KeptSteps] = {}
@@ -255,6 +278,14 @@ def serve(
         for each in kept.values():
             each.forget()
         return runs
+
+
+def _rehearse(scenario: TextScenario, steps: Steps, scheduler: str, wait: int) -> None:
+    """Makes all steps that a scenario needs. Raises LanguageError, SchedulerError, ServingError, and what scheduling
+    raises."""
+    TokenDrive(_Rehearsal(steps), token_scheduler(scheduler), scenario.seats, scenario.chunk, wait).run(
+        scenario.requests
+    )
 
 
 @dataclass
