@@ -24,7 +24,8 @@ def print_tokens(results: TokenResults, console: Console) -> None:
         if run.simulator:
             console.print(
                 f"{run.scenario} by {run.scheduler}: {run.bytes_checked:,} bytes compared with ONNX Runtime in "
-                f"{len(run.steps):,} steps, {run.mismatches:,} wrong; {run.cpu_seconds:,.1f} CPU seconds of simulating",
+                f"{len(run.steps):,} steps, {run.mismatches:,} wrong; {run.host_bytes or 0:,} bytes from the host; "
+                f"{run.cpu_seconds:,.1f} CPU seconds of simulating",
                 markup=False,
                 soft_wrap=True,
             )

@@ -33,7 +33,7 @@ class TokenStepRow(Record):
     """A step: decided in cycle `seen`, launched in cycle `start`, over in cycle `end`. `chunk`: the text whose prompt
     it read, null if none, and `chunk_tokens` of it; `decodes`: the texts of which it read the last token. `texts`: that
     were there. `rtl_cycles` is null without a device. `dram_bytes`: read and written, the program included.
-    `experts`: null of a model without."""
+    `host_bytes`: what the host wrote to DRAM before it, null without a device. `experts`: null of a model without."""
 
     seen: Count
     start: Count
@@ -45,6 +45,7 @@ class TokenStepRow(Record):
     rtl_cycles: Count | None
     model_cycles: Count
     dram_bytes: Count
+    host_bytes: Count | None = None
     experts: ExpertStepRow | None = None
     reason: str
 
@@ -145,6 +146,13 @@ class TokenRun(Record):
     def dram_bytes_per_token(self) -> float:
         """Bytes that DRAM reads and writes for each token written, prompts and programs included."""
         return sum(step.dram_bytes for step in self.steps) / max(1, self.figures.tokens)
+
+    @computed_field
+    @property
+    def host_bytes(self) -> int | None:
+        """Bytes that the host wrote to DRAM before all steps; null without a device."""
+        bytes_written = [step.host_bytes for step in self.steps if step.host_bytes is not None]
+        return sum(bytes_written) if bytes_written else None
 
     @computed_field
     @property

@@ -124,6 +124,9 @@ def test_every_tensor_is_right_on_the_rtl(folder: Path) -> None:
     model = served(scenario, "chunked")
     assert model.figures == run.figures
     assert [step.rtl_cycles for step in model.steps] == [None] * len(run.steps)
+    assert model.host_bytes is None
+    first, *others = (step.host_bytes or 0 for step in run.steps)
+    assert 0 < min(others) < first < first + sum(others) == run.host_bytes
     assert [(text.ttft, text.met, text.text) for text in model.texts] == [(text.ttft, True, "") for text in run.texts]
 
 
@@ -317,7 +320,7 @@ def test_a_later_step_without_room_is_refused_before_the_first_runs(
     shared = SharedDram(chip, 2 * seat_words(numbers.model, chip))
     BatchStep(numbers, (4,), chip, STEPS, shared=shared)
     small = chip.model_copy(update={"dram": chip.dram.model_copy(update={"words": shared.begin + 1})})
-    ran = list[Job]()
+    ran = list[object]()
     monkeypatch.setattr(BatchStep, "run", lambda self, *some: ran.append(some))
     with pytest.raises(LanguageError, match=r"words of each DRAM tile with the records of a run; .* dram.words=\d+\)"):
         serve([load(folder / "two.toml")], small, ["chunked"])
@@ -361,7 +364,7 @@ def test_an_interrupted_run_on_the_rtl_goes_on(folder: Path, monkeypatch: pytest
     again = served(scenario, "chunked", "verilator")
     assert (again.kept_steps, len(ran)) == (3, len(whole.steps))
     assert list((folder / "kept").glob("tokens-*")) == []
-    aside = {"kept_steps", "cpu_seconds"}
+    aside = {"kept_steps": True, "cpu_seconds": True, "host_bytes": True, "steps": {"__all__": {"host_bytes"}}}
     assert again.model_dump(exclude=aside) == whole.model_dump(exclude=aside)
 
 

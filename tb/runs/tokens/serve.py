@@ -103,6 +103,7 @@ class _StepCost:
     dram_bytes: int
     experts: ExpertCost | None = None
     host_cycles: int = 0
+    host_bytes: int | None = None
 
 
 @dataclass
@@ -164,9 +165,12 @@ class _Executor:
             self.first_mismatch = at + outcome.first_mismatch
         if outcome.divergences and not self.first_divergence:
             self.first_divergence = at + outcome.first_divergence
-        cycles = None if self.execute is None else outcome.rtl_cycles
+        run = self.execute is not None
         host = outcome.experts.round_trips * self.wait if outcome.experts else 0
-        return _StepCost(cycles, outcome.model_cycles, outcome.dram_bytes, outcome.experts, host)
+        return _StepCost(
+            outcome.rtl_cycles if run else None, outcome.model_cycles, outcome.dram_bytes, outcome.experts, host,
+            outcome.host_bytes if run else None,
+        )  # fmt: skip
 
     def _outcome(self, step: BatchStep | ExpertBatch, texts: Texts) -> BatchOutcome:
         """What an interrupted run has kept of a step, or else what it leaves now."""
@@ -398,6 +402,7 @@ def _step_row(step: TokenStep, cost: _StepCost) -> TokenStepRow:
         rtl_cycles=cost.rtl_cycles,
         model_cycles=cost.model_cycles,
         dram_bytes=cost.dram_bytes,
+        host_bytes=cost.host_bytes,
         experts=_expert_row(cost),
         reason=step.batch.reason,
     )
