@@ -37,7 +37,7 @@ from .interface import Importer, ImportFileError, ToolLayer, check_layer, text_o
 
 TOOL = "maestro"
 _WHAT = "a mapping file of MAESTRO: Network NAME { Layer NAME { Type Dimensions Dataflow } }"
-_TOKEN = re.compile(r"[A-Za-z_][\w.']*(?:-[\w.]+)*|\d+|[{}(),:;]")
+_TOKEN = re.compile(r"[A-Za-z_][\w.']*(?:-[\w.]+)*|\d+|\S")
 #: Dimensions of a CONV; Y' and X' count results, Y and X what is read.
 _CONV = {
     "N": Dimension.B, "K": Dimension.K, "C": Dimension.C, "R": Dimension.FY, "S": Dimension.FX, "Y": Dimension.OY,
@@ -145,7 +145,16 @@ class _Reader:
         self._expect(";")
 
     def _number(self, sizes: Mapping[str, int]) -> int:
-        """A number, a constant, or the size of a dimension, `Sz(R)`."""
+        """A number, a constant, or the size of a dimension, `Sz(R)`; or a sum of them, `8+Sz(R)-1`."""
+        first, value = self.at, self._term(sizes)
+        while self._peek() in ("+", "-"):
+            value += self._term(sizes) if self._next() == "+" else -self._term(sizes)
+        if value < 1:
+            text = "".join(word for _, word in self.words[first : self.at])
+            raise self._no(f"{shortened(text)!r} is {value}; a size is above 0", -1)
+        return value
+
+    def _term(self, sizes: Mapping[str, int]) -> int:
         word = self._next()
         if word == "Sz":
             self._expect("(")

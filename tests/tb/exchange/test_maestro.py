@@ -68,6 +68,13 @@ def test_sizes_may_have_the_padding_or_not() -> None:
         MAESTRO.read(SMALL, parse("conv:9x9x8-16,k3,p1,d2"))
 
 
+def test_a_size_may_be_a_sum(tmp_path: Path) -> None:
+    text = SMALL.read_text(encoding="utf-8")
+    summed = text.replace("TemporalMap(10,8) X", "TemporalMap(8 + Sz(S)-1,8) X").replace("(4,4) C", "(8-4,4) C")
+    assert summed.count("-") == text.count("-") + 2
+    assert MAESTRO.read(written(tmp_path, summed), SHAPE).mapping == MAESTRO.read(SMALL, SHAPE).mapping
+
+
 def test_strides_are_the_layers(tmp_path: Path) -> None:
     text = SMALL.read_text(encoding="utf-8")
     other = written(tmp_path, text.replace("X: 1, Y: 1 }", "X: 7, Y: 1 }"))
@@ -114,6 +121,8 @@ def test_weights_that_stay_in_the_array_are_refused(tmp_path: Path) -> None:
         ("Network", "Net", r"map.m:3: 'Net' stands where 'Network' must; it must be a mapping file of MAESTRO"),
         ("SpatialMap(1,1) K;\n    }\n  }\n}", "SpatialMap(1,1)", r"map.m: ends too early; .*was it cut\?"),
         ("TemporalMap(4,4) C", "TemporalMap(Sz(Q),4) C", r"map.m:12: 'Q' is no number above 0, constant, or dimension"),
+        ("TemporalMap(4,4) C", "TemporalMap(Sz(R)-4,4) C", r"map.m:12: 'Sz\(R\)-4' is -1; a size is above 0"),
+        ("TemporalMap(4,4) C", "TemporalMap(2*2,4) C", r"map.m:12: '\*' stands where ',' must"),
         ("TemporalMap(4,4) C", f"TemporalMap({'9' * 5000},4) C", r"map.m:12: '9{60}... .5,000 characters.' is no"),
         ("TemporalMap(4,4) C", "Parallel(4,4) C", r"map.m:12: 'Parallel' is none of TemporalMap, SpatialMap, Cluster"),
         ("TemporalMap(4,4) C", "TemporalMap(4,4) M", r"layer CONV: 'M' is no dimension of a CONV: N, K, C, R, S, Y, X"),
