@@ -305,7 +305,7 @@ def test_the_command_writes_a_bitstream_and_what_it_takes(tools: Any, tmp_path: 
 def test_boards_have_oscillators_and_devices_of_their_own() -> None:
     assert {name: board.oscillator for name, board in BOARDS.items()} == {"ulx3s": 25, "ulx3s_25f": 25, "ecpix5": 100}
     assert len({board.device for board in BOARDS.values()}) == len(BOARDS)
-    assert [(board.block_ram, board.multipliers) for board in BOARDS.values()] == [
+    assert [(board.block_ram, board.room.multipliers) for board in BOARDS.values()] == [
         (425_984, 156), (114_688, 28), (425_984, 156),
     ]  # fmt: skip
     assert flow.PINS.is_file()

@@ -140,7 +140,7 @@ def _cut_where_a_shape_says(m: FloatModel, x: str) -> str:
     return m.node("Slice", [x, m.integers(0, 1), end, m.integers(2, 3)], "part")
 
 
-OPERATORS: dict[str, dict[str, Any]] = {
+MOVED: dict[str, dict[str, Any]] = {
     "LRN": {"size": 3},
     "GlobalLpPool": {},
     "ReduceProd": {"axes": [3]},
@@ -150,10 +150,10 @@ OPERATORS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("move", slow_but([_slice, _compressed, _cut_where_a_shape_says], _slice, _compressed))
-@pytest.mark.parametrize("operator", slow_but(list(OPERATORS), "LRN", "ReduceProd"))
+@pytest.mark.parametrize("operator", slow_but(list(MOVED), "LRN", "ReduceProd"))
 def test_operators_that_need_a_shape_behind_what_moves(operator: str, move: Callable[[FloatModel, str], str]) -> None:
     def build(m: FloatModel, x: str) -> str:
-        return m.node(operator, m.node("Tanh", move(m, x), "t"), "b", **OPERATORS[operator])
+        return m.node(operator, m.node("Tanh", move(m, x), "t"), "b", **MOVED[operator])
 
     keeps_its_meaning(between(13, build), "y", least=20)
 
