@@ -136,7 +136,7 @@ def test_check_of_onnx_files(folder: Path) -> None:
     onnx.save(model.build(model.conv("y", "z", (4, 4, 1, 1))), "bad.onnx")
     shown = invoke("check", "bad.onnx", "--bind", "rows=6")
     assert shown.exit_code == 2
-    assert "n_y (Hardmax): no layer does that" in shown.stderr
+    assert "n_y (Hardmax): which number is the largest is for the host to say" in shown.stderr
 
 
 def test_check_of_damaged_files(folder: Path) -> None:

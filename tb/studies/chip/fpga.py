@@ -11,7 +11,7 @@ from ..engine.point import Point
 from ..engine.rows import Rows
 from ..engine.study import Bar, Figure, Study, prose
 from ..engine.tables import DASH, Table, count, share, table
-from ..points.fpga import QUAD8, SMALL4, SMALL_VECTOR, STEPS, EstimatePoint, PlacedPoint
+from ..points.fpga import QUAD8, SMALL2, SMALL4, SMALL_VECTOR, STEPS, EstimatePoint, PlacedPoint
 
 WHOLE = EstimatePoint()
 #: Without one thing after the other that may be left out: traces first, and at last all of it.
@@ -30,6 +30,10 @@ QUAD = EstimatePoint(QUAD8)
 #: The smallest chip as fast as it goes, and on a small FPGA.
 FAST_PLACED = PlacedPoint(SMALL4, clock=60.0)
 SMALL_PLACED = PlacedPoint(SMALL4, "ulx3s_25f", 50.0)
+#: With the smallest array.
+LEAST_PLACED = PlacedPoint(SMALL2, clock=60.0)
+#: All that is placed.
+ALL_PLACED = (PLACED, FAST_PLACED, SMALL_PLACED, LEAST_PLACED)
 #: Parts of fewer LUTs are not shown.
 _LEAST = 250
 #: nextpnr's LUT4.
@@ -40,7 +44,7 @@ _PEOPLE = {"chip": "the chip", "tile_0": "DRAM tile", "tile_1": "core tile", "ti
 
 def points(full: bool) -> list[Point]:
     """The chip as it is and the smallest; full: all between them, other arrays, and placed and routed."""
-    more = [*LESS, LEAST_VECTOR, SMALL, LARGE, QUAD, PLACED, FAST_PLACED, SMALL_PLACED]
+    more = [*LESS, LEAST_VECTOR, SMALL, LARGE, QUAD, *ALL_PLACED]
     return [WHOLE, LEAST, *(more if full else ())]
 
 
@@ -168,7 +172,7 @@ def placed(rows: Rows) -> Table:
     return table(
         "Placed and routed",
         columns,
-        [each for each in (PLACED, FAST_PLACED, SMALL_PLACED) if each in rows],
+        [each for each in ALL_PLACED if each in rows],
     )
 
 
@@ -199,6 +203,13 @@ STUDY = Study(
         ),
         Figure(
             "small", "MHz of it on a 25F, placed", lambda rows: fmax(rows, SMALL_PLACED), "{:.1f}", Bar("at least", 50)
+        ),
+        Figure(
+            "least_fast",
+            "MHz with a 2x2 array, placed",
+            lambda rows: fmax(rows, LEAST_PLACED),
+            "{:.1f}",
+            Bar("at least", 60),
         ),
         Figure("quad", "LUT4 of four 8x8 cores", lambda rows: luts(rows, QUAD), "{:,.0f}"),
     ),

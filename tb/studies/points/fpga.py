@@ -46,6 +46,8 @@ LEFT_OUT: Changes = tuple(change for step in STEPS for change in step)
 SMALL4: Changes = (*LEFT_OUT, ("product_register", True))
 #: The chip without all that may be left out, but with its vector unit.
 SMALL_VECTOR: Changes = tuple(change for change in LEFT_OUT if change[0] != "core.vec_ops")
+#: The same with a smaller array.
+SMALL2: Changes = (*SMALL4, ("rows", 2), ("cols", 2))
 #: What examples/boards/fpga8_quad.toml has otherwise: four 8x8 cores of the same kind.
 QUAD8: Changes = (
     *SMALL4,
@@ -55,6 +57,7 @@ QUAD8: Changes = (
 #: What chips with some changes are called.
 _NAMES: Mapping[Changes, str] = {
     SMALL4: "fpga4_small",
+    SMALL2: "fpga4_small with a 2x2 array",
     SMALL_VECTOR: "fpga4_small with a vector unit",
     QUAD8: "fpga8_quad",
 }

@@ -34,7 +34,7 @@ def test_the_chip_is_that_of_the_board() -> None:
     assert fpga.UNTRACED.config.trace_records == 0
     assert fpga.QUAD.config == load(BOARDS / "fpga8_quad.toml")
     assert fpga.SMALL_PLACED.config == fpga.LEAST.config
-    assert len({point.key for point in fpga.points(True)}) == 16
+    assert len({point.key for point in fpga.points(True)}) == 17
 
 
 def test_a_page_says_what_traces_take_and_what_is_longest() -> None:

@@ -292,27 +292,12 @@ def _columns_to_image(d: _Definition) -> None:
     d.op("ConvTranspose", x, d.array(w), to=d.y, group=channels, **options)
 
 
-def _decided(what: str) -> Callable[[_Definition], None]:
-    """An operator that decides by which number is the largest, where the chip goes on with that."""
-
-    def refuse(d: _Definition) -> None:
-        raise Refused(
-            f"{what} is for the host to say, at the end of a model: 8 bits do not tell numbers apart that are close; "
-            "export what stands before and behind it as two models"
-        )
-
-    return refuse
-
-
 #: Writes the nodes. Raises Refused where it cannot: then the node stays as it is, and is refused.
 DEFINITIONS: Mapping[str, Callable[[_Definition], None]] = {
-    "ArgMax": _decided("which number is the largest"),
-    "ArgMin": _decided("which number is the least"),
     "Col2Im": _columns_to_image,
     "Compress": _compress,
     "CumSum": _sums_so_far,
     "GlobalLpPool": _global_lp_pool,
-    "Hardmax": _decided("which number is the largest"),
     "LRN": _local_response_normalisation,
     "LogSoftmax": _log_softmax,
     "LpPool": _lp_pool,
@@ -321,7 +306,13 @@ DEFINITIONS: Mapping[str, Callable[[_Definition], None]] = {
     "ReduceProd": _product,
     "ReduceLogSumExp": _log_sum_of_exponentials,
     "ReverseSequence": _reverse_sequence,
-    "TopK": _decided("which numbers are the largest"),
+}
+#: What operators decide by, where the chip cannot go on with that.
+DECISIONS: Mapping[str, str] = {
+    "ArgMax": "which number is the largest",
+    "ArgMin": "which number is the least",
+    "Hardmax": "which number is the largest",
+    "TopK": "which numbers are the largest",
 }
 
 
@@ -336,8 +327,15 @@ def put_definitions_in_place(model: CheckedModel, readable: Container[str]) -> C
 
 
 def why_undefined(model: CheckedModel, node: Node) -> str:
-    """Why an operator that others define here is not written down so; empty of another one."""
-    if node.op_type in DEFINITIONS and node.domain in ("", "ai.onnx"):
+    """Why an operator that others define here is not written down so, or one that decides is none; empty of another."""
+    if node.domain not in ("", "ai.onnx"):
+        return ""
+    if node.op_type in DECISIONS:
+        return (
+            f"{DECISIONS[node.op_type]} is for the host to say, at the end of a model: 8 bits do not tell numbers "
+            "apart that are close; export what stands before and behind it as two models"
+        )
+    if node.op_type in DEFINITIONS:
         try:
             DEFINITIONS[node.op_type](_Definition(node, model))
         except Refused as refusal:
